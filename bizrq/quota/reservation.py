@@ -24,6 +24,8 @@ LIFETIME = 60_000
 _FORMAT = "v1"
 #: The formats of entries that this version reads.
 FORMATS = (_FORMAT,)
+#: A part of an entry that is no resource: of those that a later version adds, this one knows only that.
+_KEY = re.compile(r"(?!pods\b)[a-z]{1,32}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
 #: What tells one write from another: slot, uid, awaited object, generation, and whether it is a create.
 Write: TypeAlias = tuple[Slot, str, Slot | None, int | None, bool]
@@ -47,6 +49,8 @@ class Reservation:
     base: Resources = field(default_factory=dict)
     pending_write: Slot | None = None
     generation: int | None = None
+    #: The parts of a later version, as text. They stay in the line.
+    others: tuple[str, ...] = ()
 
     @property
     def awaited_slot(self) -> Slot:
@@ -101,6 +105,7 @@ def _write(entry: Reservation) -> str:
     if entry.generation is not None:
         words.append(f"gen={entry.generation}")
     words.append(f"until={format_timestamp(entry.expires)}")
+    words.extend(entry.others)
     for name in sorted(set(entry.amount) | set(entry.base)):
         base = entry.base.get(name, 0)
         amount = quantity.text(name, entry.amount.get(name, 0))
@@ -112,22 +117,27 @@ def _write(entry: Reservation) -> str:
 def parse_reservation(text: str) -> Reservation:
     """Return one entry of `status.reservations` (docs/reservations.md); raises ReservationError.
 
-    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [RESOURCE=AMOUNT[-BASE]]…`
+    `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [KEY=VALUE]… [RESOURCE=AMOUNT[-BASE]]…`
     """
     version, _, rest = text.partition(" ")
     if version != _FORMAT:
-        raise ReservationError(f"reservation {text[:80]!r} is not of format {_FORMAT}")
+        why = "a newer version of bizrq wrote it, or a person"
+        raise ReservationError(f"reservation {text[:80]!r} is not of format {_FORMAT}: {why}")
     words = rest.split(" ")
     slot = Slot.parse(words[0])
     known: dict[str, str] = {}
     amount: dict[str, int] = {}
     base: dict[str, int] = {}
+    others: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
-        if not (name and equals) or name in known or name in amount:
+        if not (name and equals) or name in known or name in amount or name in others:
             raise ReservationError(f"reservation of {slot}: cannot read {word[:80]!r}")
         if name in ("awaits", "uid", "rv", "gen", "until"):
             known[name] = value
+            continue
+        if _KEY.fullmatch(name):
+            others[name] = word
             continue
         # A second "-" would be a base below 0, which used cannot hold.
         total, dash, held = value.partition("-")
@@ -157,6 +167,7 @@ def parse_reservation(text: str) -> Reservation:
         base=base,
         pending_write=Slot.parse(known["awaits"]) if "awaits" in known else None,
         generation=int(known["gen"]) if "gen" in known else None,
+        others=tuple(others.values()),
     )
     # Keep the text that was read: to write it again costs as much as to read it.
     vars(found)["line"] = text

@@ -874,6 +874,14 @@ LINES = [
 ]
 
 
+def test_parts_that_a_later_version_adds_are_skipped_and_stay_in_the_line() -> None:
+    line = "v1 deployments.apps/team-a/web uid=u-web rv=5 until=2023-11-14T22:13:20.000Z via=a-b=c zone= limits.cpu=1"
+    found = parse_reservation(line)
+    assert found.amount == {"limits.cpu": 1_000_000_000}
+    assert str(found) == line
+    assert str(replace(found, base={"limits.cpu": 500_000_000})) == f"{line}-500m"
+
+
 @pytest.mark.parametrize(("reservation", "line"), LINES, ids=[line for _, line in LINES])
 def test_a_reservation_is_one_line_that_reads_back(reservation: Reservation, line: str) -> None:
     assert str(reservation) == line
@@ -910,6 +918,8 @@ HOSTILE = [
     ("a nameless amount", HEAD + " =1", "cannot read"),
     ("a name twice", HEAD + " limits.cpu=1 limits.cpu=2", "cannot read"),
     ("a uid twice", HEAD + " uid=v", "cannot read"),
+    ("a part of a later version twice", HEAD + " via=a via=b", "cannot read"),
+    ("pods that are no amount", HEAD + " pods=many", "pods: "),
     ("an amount that is none", HEAD + " limits.cpu=four", "limits.cpu: "),
     ("an empty amount", HEAD + " limits.cpu=", "limits.cpu: "),
     ("an amount below 0", HEAD + " limits.cpu=-4", "limits.cpu: "),

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from bizrq.api import group as wire
 from bizrq.api import selector
 from bizrq.api.group import GroupObject, GroupUnreadable
@@ -24,6 +26,7 @@ from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, unreadable
 from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units.names import Catalog
+from bizrq.units.resources import growth
 from bizrq.units.slot import GROUP_SLOT_KIND, group_slot
 from bizrq.workloads.devices.dra import claim_group
 from bizrq.workloads.kinds.declaration import Adapter
@@ -65,7 +68,7 @@ class GroupHandler:
         if keeps_spec and _end_of_life(request.object) == _end_of_life(request.old_object):
             return Answer(Granted())
         try:
-            new = None if keeps_spec else self._asked(asked, stored)
+            new = None if keeps_spec or self._is_harmless(asked, stored) else self._asked(asked, stored)
         except GroupUnreadable as error:
             return Answer(Denied(Reason.BAD_HARD, str(error)))
         verb, known = ("create", asked) if stored is None else ("change", stored)
@@ -139,6 +142,22 @@ class GroupHandler:
             parent = wire.group_state(stored, self._context.catalog) if stored is not None else None
             return group_validation.validate(replace(change, parent=parent))
         return None
+
+    def _is_harmless(self, asked: GroupObject, stored: GroupObject | None) -> bool:
+        """Return True for an edit that asks for no more while the group's entries cannot be read.
+
+        A newer version may have written them. Until they are gone the parent is unknown, too, and gets no room by it.
+        """
+        if stored is None or stored.spec == asked.spec:
+            return False
+        try:
+            wire.reservations_of(stored)
+        except GroupUnreadable:
+            before, after = (wire.hard_of(group, self._context.catalog) for group in (stored, asked))
+            old = stored.spec
+            alike = msgspec.structs.replace(asked.spec, hard=old.hard, owner=old.owner, contact=old.contact)
+            return alike == old and after.keys() == before.keys() and not growth(after, before)
+        return False
 
     def _asked(self, asked: GroupObject, stored: GroupObject | None) -> Group:
         """Return the group as it would be: the requested spec with the stored status."""

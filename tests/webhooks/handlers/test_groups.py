@@ -12,6 +12,7 @@ from tests.support.objects import DEPLOYMENTS, PODS, TFJOBS, deployment, group, 
 from tests.support.proxy import Proxy
 from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message
+from tests.webhooks.conftest import stored as at_rest
 
 
 def hard(**amounts: str):
@@ -237,3 +238,26 @@ async def test_an_update_that_leaves_spec_alone_is_allowed_whatever_the_tree_say
     await api.group("orphan", cpu="1")
     old = changed(await stored(api, "orphan"), lambda o: o["spec"].update(parentBizGroup="gone"))
     assert (await hooks.update(old, changed(old, lambda o: o["metadata"].update(finalizers=[]))))["allowed"]
+
+
+async def test_entries_of_a_newer_format_let_nothing_grow_and_everything_shrink(api: Api, hooks: Hooks) -> None:
+    """A newer version has written them, and was rolled back."""
+    await api.group("corp", cpu="100")
+    await api.group("ai", "corp", cpu="60", used={"cpu": "4"})
+    entry = "v2 deployments.apps/default/web uid=u until=2026-01-01T00:00:00Z what=else"
+    for name in ("ai", "corp"):
+        await api.client.patch(GROUPS, name, {"status": {"reservations": [entry]}}, subresource="status")
+    assert "is not of format v1: a newer version of bizrq" in message(await hooks.create(deployment("new", "ai", 1)))
+    web = at_rest(deployment("web", "ai", 4))
+    assert "cannot be read" in message(await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=5))))
+    for less in (lambda o: o["spec"].update(replicas=3), lambda o: o["metadata"].update(annotations={"a": "b"})):
+        assert (await hooks.update(web, changed(web, less)))["allowed"]
+
+    old = await stored(api, "ai")
+    assert "is not of format v1" in message(await hooks.update(old, changed(old, hard(cpu="61"))))
+    assert "is not of format v1" in message(await hooks.update(old, changed(old, hard(cpu="50", gpu="1"))))
+    elsewhere = changed(old, lambda o: o["spec"].update(parentBizGroup=""))
+    assert "is not of format v1" in message(await hooks.update(old, elsewhere))
+    assert "is not of format v1" in message(await hooks.delete(old))
+    assert (await hooks.update(old, changed(old, hard(cpu="50"))))["allowed"]
+    assert (await hooks.update(old, changed(old, lambda o: o["spec"].update(owner="ml"))))["allowed"]
