@@ -5,9 +5,10 @@ from __future__ import annotations
 from bizrq.api import group as wire
 from bizrq.kube.client import NotFound
 from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
-from tests.support.objects import group, tfjob
+from tests.support.objects import TFJOBS, group, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 
@@ -76,6 +77,31 @@ async def test_deleting_the_workload_first_loses_no_hour(books: Books) -> None:
         await books.remove(pod)
         await books.uses("vision", gpu="0")
         await books.uses("vision", hours="2")
+
+
+async def test_a_pod_that_stays_when_its_workload_moves_is_charged_on(books: Books) -> None:
+    """The hours are those of the group that pays for the cards: the new group asks for none of them."""
+    async with books.controller():
+        await books.group("vision", hours="100", gpu="8")
+        await books.group("lab", hours="100", gpu="8")
+        job = await books.create(tfjob("train", "vision", 2))
+        pods = [await books.pod(name, job) for name in ("train-0", "train-1")]
+        await books.uses("vision", hours="0", gpu="2")
+        books.box.clock.advance(3600)
+        await books.uses("vision", hours="2")
+        specs = {"Worker": {**job["spec"]["tfReplicaSpecs"]["Worker"], "replicas": 1}}
+        change = {"metadata": {"labels": {LABEL: "lab"}}, "spec": {"tfReplicaSpecs": specs}}
+        await books.client.patch(TFJOBS, "train", change, namespace="default")
+        await books.until("vision", lambda g: bool(g.status.leftovers))
+        for group in ("vision", "lab"):
+            await books.uses(group, gpu="1")
+        books.box.clock.advance(3600)
+        await books.uses("vision", hours="3")
+        await books.uses("lab", hours="1")
+        for pod in pods:
+            await books.remove(pod)
+        await books.uses("vision", hours="3", gpu="0")
+        await books.uses("lab", hours="1", gpu="1")
 
 
 async def test_a_controller_that_starts_again_charges_nothing_twice_and_loses_nothing(books: Books) -> None:
