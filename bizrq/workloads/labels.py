@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from bizrq.workloads.validation import describe_value, expect_map, expect_text, get_path, malformed
+from bizrq.workloads.validation import Malformed, describe_value, expect_map, expect_text, get_path, malformed
 
 LABEL: Final = "biz.group.resource.quota"
 #: The label of a Namespace whose workloads must all charge a group, with the value "true".
@@ -19,6 +19,9 @@ MODEL_LABELS: Final[Mapping[str, str]] = {
     "memory": f"{LABEL}/memory-type",
     "gpu": f"{LABEL}/gpu-type",
 }
+
+#: Models by what they are of: "cpu", "gpu" or "memory", sorted.
+Models: TypeAlias = tuple[tuple[str, str], ...]
 
 _VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -43,6 +46,23 @@ def group_of(obj: Mapping[str, Any]) -> str | None:
 def model_of(labels: Mapping[str, Any], what: str) -> str | None:
     """Return the model of "cpu", "memory" or "gpu" that labels declare. Raises Malformed."""
     return label_value(labels, MODEL_LABELS[what])
+
+
+def models_of(obj: Mapping[str, Any]) -> Models:
+    """Return the models that an object's labels declare; none where they cannot be read."""
+    try:
+        labels = labels_of(obj)
+        found = ((what, model_of(labels, what)) for what in sorted(MODEL_LABELS))
+        return tuple((what, model) for what, model in found if model is not None)
+    except Malformed:
+        return ()
+
+
+def with_models(obj: Mapping[str, Any], models: Models) -> dict[str, Any]:
+    """Return an object with the models of its payer, where it declares none itself. Raises Malformed."""
+    inherited = {MODEL_LABELS[what]: model for what, model in models}
+    metadata = expect_map(obj.get("metadata"), "metadata")
+    return {**obj, "metadata": {**metadata, "labels": {**inherited, **labels_of(obj)}}}
 
 
 def role_labels(labels: Mapping[str, Any], template: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -127,8 +127,8 @@ class PayerLines:
             if left is not None:
                 if known is None or known.gone is None:
                     payers.remember(uid, replace(left, group=group, gone=left.gone or self._now()))
-            elif known is None or known.gone is not None or known.place != line.place:
-                payers.remember(uid, Memory(group, line.place, self._now()))
+            elif known is None or known.gone is not None or (known.place, known.models) != (line.place, line.models):
+                payers.remember(uid, Memory(group, line.place, self._now(), None, line.models))
 
     def _is_due(self, group: str, uid: str, usage: GroupUsage) -> bool:
         """Return True for what has to be stored: of a payer that makes pods, or that something refers to.

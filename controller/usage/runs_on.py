@@ -35,7 +35,8 @@ class RunningOn:
             if uid not in known:
                 adapter = self._cluster.registry.by_kind(*POD)
                 lookup, plain = self._cluster.resolver.cached_lookup, pod.plain()
-                payer = self._cluster.ownership.payer_of(plain) or plain
+                ownership = self._cluster.ownership
+                payer = ownership.counted(ownership.payer_of(plain) or plain)
                 cost = self._excess.cost(plain, adapter, payer, lookup) if adapter is not None else {}
                 known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), cost)
         now, is_stored = self._now(), self._cluster.placements.is_stored

@@ -18,6 +18,7 @@ from bizrq.quota.recount import CountedObject
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_acted
@@ -63,8 +64,8 @@ class _Taken:
     asks: bool
     made: dict[str, Pod] = field(default_factory=dict)
     stayed: dict[str, Pod] = field(default_factory=dict)
-    #: The place of the workload that made them for this group.
-    places: dict[str, str] = field(default_factory=dict)
+    #: The place and the models of the workload that made them for this group.
+    made_as: dict[str, tuple[str, Models]] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:
@@ -232,17 +233,20 @@ class Stays:
                         continue
                     if (taken := self._taken_by(name, pod, found)) is not None:
                         taken.made[pod.uid] = pod
-                        taken.places[pod.uid] = self._place(name, uid, left) or place_of(taken.workload)
+                        taken.made_as[pod.uid] = self._made_as(name, uid, left, taken.workload)
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found)) is not None:
                 taken.made.pop(pod.uid, None)
                 taken.stayed[pod.uid] = pod
         return list(found.values())
 
-    def _place(self, name: str, uid: str, left: _Left) -> str:
-        """Return the place of what has left a group, as it was counted or is remembered; "" where it was not."""
-        memory = self._cluster.payers.in_group(name, uid)
-        return left.line.place if left.line is not None else memory.place if memory is not None else ""
+    def _made_as(self, name: str, uid: str, left: _Left, workload: Object) -> tuple[str, Models]:
+        """Return place and models of what has left a group, as it was counted or is remembered.
+
+        What was neither is taken for the workload that has its pods now.
+        """
+        known = left.line or self._cluster.payers.in_group(name, uid)
+        return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
 
     def _makers(self, uid: str, left: _Left) -> Collection[str]:
         """Return the uids of what has left a group and what is below it, as it was counted and as it is now."""
@@ -295,7 +299,8 @@ class Stays:
                 cost = restrict(cost, room)
                 if cost and not growth(cost, room):
                     room = subtract_floor(room, cost)
-                    payers.remember(pod.uid, Memory(name, each.places[pod.uid], self._now(), self._now()))
+                    place, models = each.made_as[pod.uid]
+                    payers.remember(pod.uid, Memory(name, place, self._now(), self._now(), models))
                     changed.add(pod.uid)
         self._settle_left(name, taken, room)
         if changed:
@@ -343,7 +348,7 @@ class Stays:
         """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""
         for pod in sorted(taken.made.values(), key=_age):
             if pod.uid not in covered and is_live(pod.life(), self._now()):
-                yield pod, self._cost(pod, taken.workload)
+                yield pod, self._cost(pod, with_models({"metadata": {}}, taken.made_as[pod.uid][1]))
 
     def _paid_by_demand(self, taken: _Taken) -> Set[str]:
         """Return the uids of the pods that the demand pays for: fresh ones, at first those that this group never had.

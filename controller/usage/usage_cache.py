@@ -115,7 +115,9 @@ class GroupUsage:
 
     def _move_makers(self, uid: str, old: WorkloadUsage | None, new: WorkloadUsage | None) -> None:
         """Record who makes pods for a workload from now on."""
-        before, after = ((line.makers, line.place, line.left) if line is not None else None for line in (old, new))
+        before, after = (
+            (line.makers, line.place, line.models, line.left) if line is not None else None for line in (old, new)
+        )
         if before == after:
             return
         for maker in old.makers if old is not None else ():
@@ -333,21 +335,22 @@ class UsageCache:
         """Return the usage of a workload, counted from scratch. None where it is no longer the group's."""
         found = self._placement(uid)
         if found.adapter is not None and found.obj is not None and query.group in found.groups:
-            await self._costs.count(query.group, found.adapter, found.obj)
+            await self._costs.count(query.group, found.adapter, self._cluster.ownership.counted(found.obj))
             found = self._placement(uid)
         if found.adapter is None or found.obj is None or query.group not in found.groups:
             if found.obj is None:
                 self._costs.forget(uid)
             self._take_from(query.group, uid)
             return None
-        return self._builder.of(found.adapter, found.obj, query.run, self._now())
+        return self._builder.of(found.adapter, self._cluster.ownership.counted(found.obj), query.run, self._now())
 
     def _reprice(self, query: UsageQuery, uid: str) -> None:
         """Replace the usage of a workload of which only the maximum cost has changed."""
         found = self._placement(uid)
         try:
             if found.adapter is not None and found.obj is not None:
-                self._put(query.group, uid, self._builder.of(found.adapter, found.obj, query.run, self._now()))
+                obj = self._cluster.ownership.counted(found.obj)
+                self._put(query.group, uid, self._builder.of(found.adapter, obj, query.run, self._now()))
         except BaseException:
             self.of(query.group).due[uid] = None
             raise

@@ -16,6 +16,7 @@ from bizrq.units.resources import Resources, add, growth, subtract_floor
 from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import Models, models_of
 from bizrq.workloads.lookup import Reference
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
@@ -78,10 +79,11 @@ class WorkloadUsage:
     is_transient: bool = False
     asked: Collection[Reference] = ()
     again: int | None = None
-    #: The uids of the workload and of the objects below it that make its pods, with the place of who pays for them; and
-    #: the payer that left it.
+    #: The uids of the workload and of the objects below it that make its pods, with the place and the models of who
+    #: pays for them; and the payer that left it.
     makers: Sequence[str] = ()
     place: str = ""
+    models: Models = ()
     left: Memory | None = None
     overlap: Overlap | None = None
     vanished: Sequence[str] = ()
@@ -150,6 +152,7 @@ class UsageBuilder:
             cost.again,
             self._cluster.descendants.makers_of(obj),
             place_of(obj),
+            models_of(obj),
             self._cluster.ownership.let_go(obj),
             cost.overlap,
             cost.vanished,

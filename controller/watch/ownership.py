@@ -14,6 +14,7 @@ from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.labels import with_models
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
@@ -71,6 +72,16 @@ class Ownership:
         if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.payer != obj["metadata"]["uid"]:
             return None
         return found
+
+    def counted(self, obj: Object) -> Object:
+        """Return an object as it is counted: what is left has the models of the payer that left it."""
+        left = self.let_go(obj)
+        if left is None or not left.models:
+            return obj
+        try:
+            return with_models(obj, left.models)
+        except Malformed:
+            return obj
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""
@@ -197,7 +208,7 @@ class Ownership:
         found = self.payer_of(pod)
         if found is None and self.group_of(pod) is None and self._lost_controller(pod):
             return None
-        found = found or pod
+        found = self.counted(found or pod)
         adapter = self._registry.of(found)
         return (adapter, found) if adapter is not None else None
 

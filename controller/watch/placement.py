@@ -58,7 +58,7 @@ class Placements:
         """Yield all stored objects that the group is charged for, each once.
 
         These name the group, or are in its namespaces and name none, or are left of a workload that it paid for. An
-        object that an owner pays for is left out.
+        object that an owner pays for is left out. Each is as it is counted.
         """
         seen: set[str] = set()
         for kept in self._named(group):
@@ -69,7 +69,7 @@ class Placements:
             obj = self._ownership.unpaid(kept)
             adapter = self._registry.of(obj) if obj is not None else None
             if obj is not None and adapter is not None and self._ownership.group_of(obj) == group:
-                yield adapter, obj
+                yield adapter, self._ownership.counted(obj)
 
     def of(self, uid: str) -> Placement:
         """Return the group that one object is charged to."""

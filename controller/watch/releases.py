@@ -83,7 +83,7 @@ class ReleaseTracker:
             if kept.namespace == name and not kept.is_terminated and self._payers.get(kept.uid) is None:
                 paid = paid_by(kept.plain(), self._registry, was, self._payers, anywhere)
                 if paid is not None and paid.payer == kept.uid:
-                    self._payers.remember(kept.uid, Memory(paid.group, place, paid.since or now, now))
+                    self._payers.remember(kept.uid, Memory(paid.group, place, paid.since or now, now, paid.models))
         self._ownership.forget_payers()
         self.settle()
 
@@ -115,7 +115,7 @@ class ReleaseTracker:
             lookup = self._informers.resolver.cached_lookup
             workload = lookup.get(adapter.group, adapter.kind, version.namespace, version.workload)
             if workload is not None and keeps(workload, version.pod) and (paid := self._ownership.paid(workload)):
-                return Memory(paid.group, paid.place, paid.since or self._now())
+                return Memory(paid.group, paid.place, paid.since or self._now(), None, paid.models)
             place = f"{adapter.kind}/{version.namespace}/{version.workload}"
             for uid in self._payers.left_of(place):
                 if (memory := self._payers.get(uid)) is not None:
@@ -172,7 +172,7 @@ class ReleaseTracker:
         elif self._makes(old) and (was := self._ownership.paid(old)) is not None:
             # It came and went between two recounts, and may have made pods.
             now = self._now()
-            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
 
     def _record_release(self, old: Object, new: Object) -> None:
         """Charge an object to the group that paid until now if no owner keeps it from now on."""
@@ -183,7 +183,7 @@ class ReleaseTracker:
         if self._ownership.payer_of(new) is None and (left is None or left.gone is None):
             now = self._now()
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
-            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
 
     def _record_end(self, old: Object, new: Object) -> None:
         """Remember that a workload stands and pays for nothing any more. What it has made stays charged."""
@@ -208,7 +208,7 @@ class ReleaseTracker:
         for uid in tuple(self._descendants.owned_by(new["metadata"]["uid"])):
             child = self._stored(uid)
             if child is not None and keeps(old, child) and not keeps(new, child):
-                self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now))
+                self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
                 self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     def _makes(self, obj: Object) -> bool:

@@ -16,6 +16,7 @@ from bizrq.units.resources import Resources, nonzero, smaller, total
 from bizrq.workloads.demand.counting import least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
@@ -79,8 +80,10 @@ class Adoption:
             if (controller_of(obj["metadata"]) or {}).get("uid") == uid and keeps(old, obj) and not keeps(new, obj)
         ]
 
+        models = models_of(old)
+
         def costs(lookup: Lookup) -> list[Resources]:
-            return [cost for kind, obj in found if (cost := self._own_cost(old, kind, obj, lookup)) is not None]
+            return [cost for kind, obj in found if (cost := self._own_cost(obj, models, kind, lookup)) is not None]
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         return nonzero(total(costs(lookup)))
@@ -121,12 +124,13 @@ class Adoption:
         """Return the kinds that a kind makes, of those that are known."""
         return [kind for made in sorted(adapter.creates) if (kind := self._context.registry.by_kind(*made)) is not None]
 
-    def _own_cost(self, owner: Object, adapter: Adapter, obj: Object, lookup: Lookup) -> Resources | None:
-        """Return what a child costs; None where it has ended or cannot be counted."""
+    def _own_cost(self, obj: Object, models: Models, adapter: Adapter, lookup: Lookup) -> Resources | None:
+        """Return what a child of a payer with these models costs; None where it has ended or cannot be counted."""
         if has_ended(obj, adapter):
             return None
         try:
-            return child_demand(obj, adapter, owner, lookup, self._context.config).resources
+            payer = with_models({"metadata": {}}, models)
+            return child_demand(obj, adapter, payer, lookup, self._context.config).resources
         except Malformed:
             return None
 
@@ -140,7 +144,7 @@ class Adoption:
         paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
         if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.place != place_of(new):
             return None
-        cost = self._own_cost(new, adapter, obj, lookup)
+        cost = self._own_cost(obj, paid.models, adapter, lookup)
         if cost is None:
             return None
         return paid.group, smaller(cost, most) if (adapter.group, adapter.kind) == _POD else cost

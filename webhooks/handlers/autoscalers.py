@@ -22,7 +22,7 @@ from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.labels import group_of
+from bizrq.workloads.labels import group_of, with_models
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.ownership.payers import Paid, anywhere, paid_by
 from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
@@ -74,8 +74,9 @@ class AutoscalerHandler:
             return paid_by(target, registry, known, self._context.payers, anywhere)
 
         def count(known: Lookup) -> tuple[Demand, Demand]:
-            paid(known)
-            before, after = (counting.own_demand(each, adapter, known, config) for each in (target, grown))
+            found = paid(known)
+            counted = (with_models(each, found.models if found is not None else ()) for each in (target, grown))
+            before, after = (counting.own_demand(each, adapter, known, config) for each in counted)
             return before, after
 
         lookup = await self._context.resolver.resolve(count, deadline.seconds_left())

@@ -24,7 +24,7 @@ from bizrq.units.resources import Resources, add, growth, smaller
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.labels import LABEL, group_of
+from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import ALL_NODES, Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
@@ -405,8 +405,9 @@ class WorkloadHandler:
         is_over = is_going(old) if is_left and old is not None else not is_replaced
         if old is None or (is_over and _has_same_spec(old, new)):
             return Decided(Granted())
-        demand = counting.own_demand(new, adapter, lookup, self._config)
-        before = None if is_replaced else stored_demand(self._context, old, adapter, lookup)
+        demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
+        known = with_models(old, paid.models)
+        before = None if is_replaced else stored_demand(self._context, known, adapter, lookup)
         charge = charge_of(adapter, request, new, demand, old, before)
         if not charge.may_need_more():
             return Decided(Granted())

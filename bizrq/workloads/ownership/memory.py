@@ -7,20 +7,23 @@ together. Who is remembered, and for how long, is the controller's decision. Tim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
+from bizrq.workloads.labels import Models
 
 #: As many lines, and characters of lines, as one object may have. An object in etcd has at most 1.5 MiB. A page gets
 #: fewer (`pages.MAX_LINES`), but those of older versions of bizrq are read as well.
 MAX_LINES, MAX_LENGTH = 10_000, 1024 * 1024
 #: In the line of each payer that is gone, and in no other.
 GONE_MARK = " gone="
-_VERSION, _SINCE, _GONE = "v1", "since=", GONE_MARK.strip()
-#: The words of a line without and with the end.
-_WORDS, _WORDS_GONE = 4, 5
+_VERSION, _SINCE, _GONE, _MODELS = "v1", "since=", GONE_MARK.strip(), "models="
+#: The words that each line has, and how the parts between them read. Those of a later version are skipped.
+_WORDS, _PART = 4, re.compile(r"(?!since=)[a-z]{1,32}=.*", re.ASCII)
+_MODEL = re.compile(r"(cpu|gpu|memory):([A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +31,14 @@ class Memory:
     """One remembered payer: from `since` on `group` paid for what the object with this uid made.
 
     `place` names the payer for people: `Deployment/team-a/web`. `gone` is when it was seen deleted, or seen to let the
-    object go; None while it stands.
+    object go; None while it stands. `models` are those of its labels: what it leaves is charged under them.
     """
 
     group: str
     place: str
     since: int
     gone: int | None = None
+    models: Models = ()
 
 
 def is_later(one: Memory, other: Memory) -> bool:
@@ -57,9 +61,10 @@ class PayersUnreadable(ValueError):
 
 
 def payer_line(uid: str, memory: Memory) -> str:
-    """Return `v1 UID since=TIME [gone=TIME] KIND/NAMESPACE/NAME`."""
+    """Return `v1 UID since=TIME [gone=TIME] [models=WHAT:MODEL,…] KIND/NAMESPACE/NAME`."""
     ended = "" if memory.gone is None else f"{GONE_MARK}{format_timestamp(memory.gone)}"
-    return f"{_VERSION} {uid} {_SINCE}{format_timestamp(memory.since)}{ended} {memory.place}"
+    models = f" {_MODELS}{','.join(f'{what}:{model}' for what, model in memory.models)}" if memory.models else ""
+    return f"{_VERSION} {uid} {_SINCE}{format_timestamp(memory.since)}{ended}{models} {memory.place}"
 
 
 def payer_lines(payers: Mapping[str, Memory], known: KnownLines = NO_LINES) -> list[str]:
@@ -73,14 +78,18 @@ def payer_lines(payers: Mapping[str, Memory], known: KnownLines = NO_LINES) -> l
 def parse_payer(group: str, line: str) -> tuple[str, Memory]:
     """Return the uid of a line and the payer that it remembers; raises PayersUnreadable."""
     words = line.split(" ")
-    if len(words) not in (_WORDS, _WORDS_GONE) or words[0] != _VERSION or not words[1]:
+    if len(words) < _WORDS or words[0] != _VERSION or not words[1]:
         raise PayersUnreadable(f"{line[:120]!r} is no line: write v1 UID since=TIME [gone=TIME] KIND/NAMESPACE/NAME")
     since = _time(line, _SINCE, words[2])
-    gone = _time(line, _GONE, words[3]) if len(words) == _WORDS_GONE else None
+    parts = {f"{word.partition('=')[0]}=": word for word in words[3:-1]}
+    if len(parts) < len(words) - _WORDS or not all(map(_PART.fullmatch, parts.values())):
+        raise PayersUnreadable(f"{line[:120]!r} is no line: {' '.join(words[3:-1])[:80]!r} cannot be read")
+    gone = _time(line, _GONE, parts[_GONE]) if _GONE in parts else None
+    models = _models(line, parts[_MODELS]) if _MODELS in parts else ()
     kind, _, rest = words[-1].partition("/")
     if not kind or "/" not in rest or rest.endswith("/"):
         raise PayersUnreadable(f"{line[:120]!r}: {words[-1][:80]!r} is no KIND/NAMESPACE/NAME")
-    return words[1], Memory(group, words[-1], since, gone)
+    return words[1], Memory(group, words[-1], since, gone, models)
 
 
 def parse_payers(group: str, lines: Collection[str], known: KnownLines = NO_LINES) -> dict[str, Memory]:
@@ -109,6 +118,14 @@ def fits(lines: Collection[str]) -> bool:
 
 def _length(lines: Iterable[str]) -> int:
     return sum(map(len, lines))
+
+
+def _models(line: str, word: str) -> Models:
+    found = [_MODEL.fullmatch(part) for part in word.removeprefix(_MODELS).split(",")]
+    pairs = tuple((match[1], match[2]) for match in found if match is not None)
+    if len(pairs) < len(found) or list(dict(pairs)) != sorted(dict(pairs)) or len(dict(pairs)) < len(pairs):
+        raise PayersUnreadable(f"{line[:120]!r}: {word[:80]!r} is no {_MODELS}WHAT:MODEL,…")
+    return pairs
 
 
 def _time(line: str, key: str, word: str) -> int:

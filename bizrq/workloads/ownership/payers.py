@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import LABEL, labels_of
+from bizrq.workloads.labels import LABEL, Models, labels_of, models_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
@@ -58,6 +58,8 @@ class Paid:
     place: str
     since: int | None
     slot_of: Object = field(default_factory=dict, compare=False, repr=False)
+    #: The models of the payer's labels.
+    models: Models = ()
 
     @property
     def ends(self) -> str:
@@ -118,7 +120,7 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     found, stayed = paid_as_kept(obj, registry, lookup, remembered, takes), stayed_with(obj, remembered)
     if stayed is None or found is None or found.group == stayed.group:
         return found
-    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj)
+    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj, stayed.models)
 
 
 def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
@@ -139,22 +141,28 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
         # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
         let_go = left_by(each, registry, remembered)
         if let_go is not None:
-            found = Paid(let_go.group, PayerReason.LEFTOVER, _uid(each), let_go.place, let_go.since, each)
+            uid, place = _uid(each), let_go.place
+            found = Paid(let_go.group, PayerReason.LEFTOVER, uid, place, let_go.since, each, let_go.models)
             if each is not obj or not chain or remembered.get(_uid(obj)) is let_go:
                 return found
             stopped = found
         if payer is not None and each is payer.obj:
-            return Paid(payer.group, PayerReason.OWNER, _uid(each), place_of(each), _created(each), each)
+            return _by(payer.group, PayerReason.OWNER, each)
     namespace = namespace_name(obj)
     if not registry.scope.manages_named(namespace, lookup):
         return stopped
     own = _label(obj)
     if own is not None and takes(own, namespace):
-        return Paid(own, PayerReason.LABEL, _uid(obj), place_of(obj), _created(obj), obj)
+        return _by(own, PayerReason.LABEL, obj)
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
-        return Paid(default, PayerReason.NAMESPACE, _uid(obj), place_of(obj), _created(obj), obj)
+        return _by(default, PayerReason.NAMESPACE, obj)
     return stopped
+
+
+def _by(group: str, reason: PayerReason, payer: Object) -> Paid:
+    """Return what a stored object pays for."""
+    return Paid(group, reason, _uid(payer), place_of(payer), _created(payer), payer, models_of(payer))
 
 
 def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:

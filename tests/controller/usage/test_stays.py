@@ -20,7 +20,7 @@ from bizrq.kube.client import Resource
 from bizrq.quota.reservation import Reservation
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import parse
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from controller.manager import Controller
 from tests.controller.conftest import Books
 from tests.controller.test_ownership_rules import DAY, Team
@@ -552,6 +552,37 @@ async def test_pods_that_are_deleted_by_force_are_charged_once_when_their_worklo
         await team.move("vision")
         await team.holds_still(nlp="5", vision="0")
         assert team.least >= 5
+
+
+async def test_what_is_left_is_charged_under_the_models_of_its_payer(books: Books) -> None:
+    """Its label names the model, not those of its pods: of a move, a release and a deletion, restarts between."""
+    async with movers(books) as (team, _):
+        await books.client.patch(GROUPS, "nlp", {"spec": {"hard": {"limits.cpu.A4": "20"}}})
+        _, below = await team.deployment()
+        change = {"metadata": {"labels": {MODEL_LABELS["cpu"]: "A5"}}}
+        await books.client.patch(DEPLOYMENTS, "web", change, namespace="default")
+        await team.pods("old", below, 5, terminationGracePeriodSeconds=DAY)
+        await team.uses("5")
+        change["metadata"]["labels"][MODEL_LABELS["cpu"]] = "A4"
+        await books.client.patch(DEPLOYMENTS, "web", change, namespace="default")
+        await books.uses("nlp", cpu="5", **{"limits.cpu.A4": "5"})
+        change["metadata"]["labels"] = {MODEL_LABELS["cpu"]: "T4", LABEL: "vision"}
+        await books.client.patch(DEPLOYMENTS, "web", {**change, "spec": {"replicas": 3}}, namespace="default")
+        await team.holds(nlp="2", vision="3")
+        await books.uses("nlp", cpu="2", **{"limits.cpu.A4": "2"})
+        change["metadata"]["labels"] = {MODEL_LABELS["cpu"]: "A4", LABEL: "nlp"}
+        await books.client.patch(DEPLOYMENTS, "web", {**change, "spec": {"replicas": 5}}, namespace="default")
+        await books.uses("nlp", cpu="5", **{"limits.cpu.A4": "5"})
+        await books.until("vision", lambda g: not g.status.payers)
+        await books.client.patch(REPLICASETS, "web-1", {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove({"kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}})
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        await books.uses("nlp", cpu="5", **{"limits.cpu.A4": "5"})
+    async with movers(books) as (team, _):
+        await books.remove({"kind": "ReplicaSet", "metadata": {"name": "web-1", "namespace": "default"}})
+        await books.until("nlp", lambda g: all(line.startswith("pods/") for line in g.status.leftovers))
+        found = await team.still_uses("5")
+        assert (found.status.used or {})["limits.cpu.A4"] == "5"
 
 
 async def test_a_move_that_was_never_stored_leaves_nothing_with_the_group_that_admitted_it(books: Books) -> None:

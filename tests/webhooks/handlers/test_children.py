@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from bizrq.quota.verdict import Granted, Verdict
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from bizrq.workloads.ownership.memory import Memory, payer_line
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -314,12 +315,39 @@ async def test_a_workload_that_is_created_again_adopts_what_it_left(api: Api, ho
     assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 3), resource=STATEFULSETS))
 
 
-async def left_pods(api: Api, hooks: Hooks, cpu: str = "1") -> None:
+async def test_a_workload_adopts_what_it_left_under_the_models_of_before(api: Api, hooks: Hooks) -> None:
+    """`used` counts what is left under the labels of the workload that is gone."""
+    hard = {"limits.cpu.A4": "2", "limits.cpu.T4": "1"}
+    await api.group("nlp", cpu="2", used={"cpu": "2", "limits.cpu.A4": "2"}, **hard)
+    await left_pods(api, hooks, models=(("cpu", "A4"),))
+    as_before, other = stateful("db", 2), stateful("db", 2)
+    as_before["metadata"]["labels"][MODEL_LABELS["cpu"]] = "A4"
+    other["metadata"]["labels"][MODEL_LABELS["cpu"]] = "T4"
+    assert "limits.cpu.T4=2" in message(await hooks.create(other, resource=STATEFULSETS))
+    assert (await hooks.create(as_before, resource=STATEFULSETS))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.extra["limits.cpu.A4"] == 0
+
+
+async def test_what_is_left_grows_under_the_models_of_the_payer_that_left_it(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "2", "limits.cpu.A4": "2"}, **{"limits.cpu.A4": "3"})
+    left = stored({**deployment("web-1", None, 2), "kind": "ReplicaSet"})
+    uid, memory = left["metadata"]["uid"], Memory("nlp", "Deployment/default/web", 1, 2, (("cpu", "A4"),))
+    hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, memory)])
+    for replicas, fits in ((3, True), (4, False)):
+        grown = changed(left, lambda o, replicas=replicas: o["spec"].update(replicas=replicas))
+        answer = await hooks.update(left, grown, resource=REPLICASETS)
+        assert answer["allowed"] is fits
+    assert "exceeded quota: nlp, requested: limits.cpu.A4=2" in message(answer)
+
+
+async def left_pods(api: Api, hooks: Hooks, cpu: str = "1", *, models: Sequence[tuple[str, str]] = ()) -> None:
     """Two pods that the StatefulSet `db` has left, in a group that is full of them."""
+    left = Memory("nlp", "StatefulSet/default/db", 1, 2, tuple(models))
     for name in ("db-0", "db-1"):
         made = await api.client.create(PODS, pod(name, cpu=cpu))
         uid = made["metadata"]["uid"]
-        hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, Memory("nlp", "StatefulSet/default/db", 1, 2))])
+        hooks.webhooks.payers.replace(uid, "nlp", [payer_line(uid, left)])
 
 
 def stateful(name: str, replicas: int, cpu: str = "1") -> Object:

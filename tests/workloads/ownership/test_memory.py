@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bizrq.workloads.ownership.memory import (
@@ -25,6 +27,19 @@ def test_lines_read_as_they_were_written() -> None:
     payers = {"9f": STANDS, "8e": GONE}
     assert parse_payers("nlp", payer_lines(payers)) == payers
     assert payer_lines(payers) == sorted(payer_lines(payers))
+
+
+def test_the_models_of_a_payer_are_read_as_they_were_written() -> None:
+    models = (("cpu", "A4"), ("gpu", "A100"))
+    payers = {"9f": replace(STANDS, models=models), "8e": replace(GONE, models=models[:1])}
+    assert parse_payers("nlp", payer_lines(payers)) == payers
+    assert " models=cpu:A4,gpu:A100 Deployment/" in payer_line("9f", payers["9f"])
+    assert " gone=2023-11-14T22:13:21.500Z models=cpu:A4 Job/" in payer_line("8e", payers["8e"])
+
+
+def test_parts_that_a_later_version_adds_are_skipped() -> None:
+    line = "v1 9f since=2023-11-14T22:13:20.000Z via=a=b zone= Deployment/team-a/web"
+    assert parse_payer("nlp", line) == ("9f", STANDS)
 
 
 def test_lines_that_are_known_are_neither_read_nor_worded_again() -> None:
@@ -64,6 +79,13 @@ def test_a_line_reads_as_people_expect() -> None:
         "v1 u since=2023-11-14T22:13:20.000Z Deployment/team-a/",
         "v1 u since=2023-11-14T22:13:20.000Z Deployment/team-a/web more",
         "v1 u since=2023-11-14T22:13:20.000Z gone=2023-11-14T22:13:20.000Z Deployment/team-a/web more",
+        "v1 u since=2023-11-14T22:13:20.000Z since=2023-11-14T22:13:20.000Z Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z via=a via=b Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z models= Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z models=cpu:A4,cpu:A5 Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z models=gpu:A4,cpu:A5 Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z models=disk:A4 Deployment/team-a/web",
+        "v1 u since=2023-11-14T22:13:20.000Z models=cpu:-A4 Deployment/team-a/web",
     ],
 )
 def test_what_is_no_line_says_so(line: str) -> None:
