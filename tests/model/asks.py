@@ -40,7 +40,7 @@ class Request:
     after: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Asked:
     """Groups with their `hard` in cores, what people ask for, each a sentence, and what `stands` at the start.
 

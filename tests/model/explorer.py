@@ -24,7 +24,7 @@ from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.quota.verdict import Denied
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
-from tests.model.search import Finding, search
+from tests.model.search import Finding, remembered, search
 from tests.support.catalog import CATALOG
 from tests.support.language import NOW, res, slot
 
@@ -126,7 +126,7 @@ class Request:
     demand: Amounts = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """Root groups with their `hard`, and what people ask for, in any order; a word of them each is a sentence.
 
@@ -288,7 +288,7 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
         found = _group(world, scenario, asked.group)
         if found is None:
             continue
-        hard, status = found
+        hard, status = dict(found[0]), found[1]
         for cached in {status, *(s for name, s in world.caches if name == asked.group)}:
             granted = rules.admit(hard, cached, charge)
             if granted is None:
@@ -336,7 +336,7 @@ def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: 
         charge = Charge(
             old.place, old.uid, old.version, cost, cost, is_new=True, read_versions=seen, generation=old.generation
         )
-        granted = rules.admit(*found, charge)
+        granted = rules.admit(dict(found[0]), found[1], charge)
         if granted is None or granted[1] is None:
             continue
         known = world.progress[number]
@@ -377,7 +377,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
             found = _group(world, scenario, user.group)
             assert found is not None
             hard, status = found
-            granted = rules.admit(hard, status, charge)
+            granted = rules.admit(dict(hard), status, charge)
             if granted is None:
                 continue
             after, entry = granted
@@ -503,7 +503,7 @@ def _store(world: World, old: Stored | None, new: Stored | None) -> World:
 
 def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
     """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
-    fresh = tuple(_see(world, kind) for kind in range(len(KINDS)))
+    fresh = _see(world.stored, world.deleted, world.version)
     view = world.views[number]
     wanted = [fresh]
     if scenario.kinds_apart:
@@ -517,43 +517,70 @@ def _kind(place: Slot) -> int:
     return KINDS.index(place.kind)
 
 
-def _see(world: World, kind: int) -> Kind:
-    seen = [
-        Seen(each.place, each.uid, each.version, each.group, amounts_of(_cost(each)))
-        for each in world.stored
-        if _kind(each.place) == kind
-    ]
-    return Kind(tuple(seen), tuple(uid for _, uid in world.deleted), world.version)
+@remembered
+def _see(stored: tuple[Stored, ...], deleted: tuple[tuple[int, str], ...], version: int) -> tuple[Kind, ...]:
+    """A view of everything that there is."""
+    seen: tuple[list[Seen], ...] = tuple([] for _ in KINDS)
+    for each in stored:
+        seen[_kind(each.place)].append(Seen(each.place, each.uid, each.version, each.group, amounts_of(_cost(each))))
+    uids = tuple(uid for _, uid in deleted)
+    return tuple(Kind(tuple(objects), uids, version) for objects in seen)
 
 
 def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
     view = world.views[number]
-    names = [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
-    for name in names:
+    versions = tuple(kind.version for kind in view)
+    for name in _names(world, scenario):
         found = _group(world, scenario, name)
         assert found is not None
         hard, status = found
-        versions = tuple(kind.version for kind in view)
         if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
             continue
-        entries = [parse_reservation(line) for line in status.entries]
-        counted = [
-            [CountedObject(o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name]
+        sights = tuple(_sight(world, rules, name, parse_reservation(line), view) for line in status.entries)
+        counted = tuple(
+            tuple((o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name)
             for kind in view[:2]
-        ]
-        sightings = [(entry, _sight(world, rules, name, entry, view)) for entry in entries]
-        after = rules.publish(hard, status, counted[0], counted[1], sightings)
-        if after != status:
-            says = f"controller {number} publishes {name} as of {versions}: {after.used}, {after.entries}"
-            if rules.minds_counted_at:
-                after = after._replace(counted_at=versions)
+        )
+        # A recount asks no version of what it counts: views that differ in nothing else have the same answer.
+        used, entries = _published(rules, hard, status.used, status.entries, counted[0], counted[1], sights)
+        if (used, entries) != (status.used, status.entries):
+            says = f"controller {number} publishes {name} as of {versions}: {used}, {entries}"
+            after = Status(used, entries, versions if rules.minds_counted_at else status.counted_at)
             yield says, _with_status(world, name, after)
 
 
-def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> dict[str, int]:
+#: The slot and the uid of what is counted, and what it costs.
+CountedAs = tuple[Slot, str, Amounts]
+
+
+@remembered
+def _published(
+    rules: Rules,
+    hard: Amounts,
+    used: Amounts | None,
+    entries: tuple[str, ...],
+    workloads: tuple[CountedAs, ...],
+    children: tuple[CountedAs, ...],
+    sights: tuple[WriteState, ...],
+) -> tuple[Amounts | None, tuple[str, ...]]:
+    """`used` and the entries of the status that a recount comes to."""
+    own, groups = (
+        [CountedObject(place, uid, dict(cost)) for place, uid, cost in each] for each in (workloads, children)
+    )
+    sightings = list(zip(map(parse_reservation, entries), sights, strict=True))
+    after = rules.publish(dict(hard), Status(used, entries), own, groups, sightings)
+    return after.used, after.entries
+
+
+def _names(world: World, scenario: Scenario) -> list[str]:
+    """All groups: the roots, and those that are stored."""
+    return [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
+
+
+def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> Amounts:
     """What a controller counts an object at, which may take a template that it has seen."""
     name = scenario.refers.get(found.place.name)
-    return _times(found.cost, view[2].at(_template(name))) if name else dict(found.cost)
+    return amounts_of(_times(found.cost, view[2].at(_template(name)))) if name else found.cost
 
 
 def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> WriteState:
@@ -568,11 +595,12 @@ def _at(objects: Sequence[Stored], place: Slot) -> Stored | None:
     return next((each for each in objects if each.place == place), None)
 
 
-def _group(world: World, scenario: Scenario, name: str) -> tuple[dict[str, int], Status] | None:
+def _group(world: World, scenario: Scenario, name: str) -> tuple[Amounts, Status] | None:
+    """A group's `hard` and its status."""
     if name in scenario.hard:
-        return dict(scenario.hard[name]), dict(world.roots)[name]
+        return scenario.hard[name], dict(world.roots)[name]
     found = next((each for each in world.stored if each.status is not None and each.place.name == name), None)
-    return None if found is None or found.status is None else (dict(found.demand), found.status)
+    return None if found is None or found.status is None else (found.demand, found.status)
 
 
 def _with_status(world: World, name: str, status: Status) -> World:
@@ -594,29 +622,49 @@ def _view(world: World, number: int, view: tuple[Kind, ...]) -> World:
 # -- What must hold ----------------------------------------------------------------------------------------------------
 
 
+class Balance(NamedTuple):
+    """What a group has stored, and what its account takes, in nano-units."""
+
+    hard: Amounts
+    demanded: Mapping[str, int]
+    taken: Mapping[str, int]
+
+
 def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str | None:
     """The first law that the world breaks, or the step to it."""
-    for name, hard in scenario.hard.items():
-        over = {
-            each: amount
-            for each, amount in _demanded(world, scenario, name).items()
-            if amount > dict(hard).get(each, amount)
-        }
+    balances = _balances(world.stored, world.roots, scenario)
+    for name in scenario.groups:
+        hard, demanded, _ = balances[name]
+        over = {each: amount for each, amount in demanded.items() if amount > dict(hard).get(each, amount)}
         if over:
             return f"I1: {name} has more stored than its hard: {over}"
     if not rules.keeps_accounts:
         return None
-    names = [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
-    for name in names:
-        taken, demanded = _taken(world, scenario, name), _demanded(world, scenario, name)
-        hard = dict((_group(world, scenario, name) or ({}, None))[0])
-        was = _taken(before, scenario, name)
-        for each, ceiling in hard.items():
+    earlier = _balances(before.stored, before.roots, scenario)
+    for name, (hard, demanded, taken) in balances.items():
+        was = earlier[name].taken if name in earlier else {}
+        for each, ceiling in hard:
             if demanded.get(each, 0) > taken.get(each, 0):
                 return f"I2: {name} has {demanded.get(each)} of {each} stored, and {taken.get(each)} taken"
             if taken[each] > max(ceiling, was.get(each, 0)):
                 return f"{name} takes {taken[each]} of {each}, more than its hard and than before"
     return None
+
+
+@remembered
+def _balances(
+    stored: tuple[Stored, ...], roots: tuple[tuple[str, Status], ...], scenario: Scenario
+) -> dict[str, Balance]:
+    """By group what the laws compare. They ask for nothing else of a world: it may be any with these objects."""
+    world = World(stored, (), 0, roots, (), (), (), ())
+    return {
+        name: Balance(
+            (_group(world, scenario, name) or ((), None))[0],
+            _demanded(world, scenario, name),
+            _taken(world, scenario, name),
+        )
+        for name in _names(world, scenario)
+    }
 
 
 def _demanded(world: World, scenario: Scenario, name: str) -> dict[str, int]:
@@ -636,21 +684,31 @@ def _taken(world: World, scenario: Scenario, name: str) -> dict[str, int]:
     found = _group(world, scenario, name)
     if found is None:
         return {}
-    account = account_of(*found)
-    return {resource: account.taken(resource) for resource in found[0]}
+    hard, status = found
+    account = account_of(dict(hard), status)
+    return {resource: account.taken(resource) for resource, _ in hard}
 
 
 def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
-    """What is still promised or miscounted once all requests are over and a controller has seen everything."""
+    """What is still promised or miscounted once all requests are over and a controller has seen everything.
+
+    So neither what the controllers have seen so far makes a difference, nor what only stale reads find.
+    """
+    return _unsettled(world._replace(past=(), caches=(), views=()), scenario, rules)
+
+
+@remembered
+def _unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     for _ in range(10):
-        moves = [*_watch(world, scenario, 0), *_publish(world, scenario, rules, 0)]
-        if not moves:
+        world = world._replace(views=(_see(world.stored, world.deleted, world.version),))
+        published = next(_publish(world, scenario, rules, 0), None)
+        if published is None:
             break
-        world = moves[0][1]
+        _, world = published
     for name in scenario.groups:
-        hard, status = _group(world, scenario, name) or ({}, Status())
+        hard, status = _group(world, scenario, name) or ((), Status())
         demanded = _demanded(world, scenario, name)
-        if status.entries or dict(status.used or ()) != {each: demanded.get(each, 0) for each in hard}:
+        if status.entries or dict(status.used or ()) != {each: demanded.get(each, 0) for each, _ in hard}:
             return f"{name} never settles: {status}, though {demanded} is stored"
     return None
 

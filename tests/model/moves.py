@@ -141,7 +141,7 @@ class World(NamedTuple):
     restarts: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario(Asked):
     """Groups with their `hard` in cores, and what people ask for, as in `tests.model.pods`.
 

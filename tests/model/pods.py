@@ -17,14 +17,14 @@ workload is gone, because it has not seen that yet.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bizrq.workloads.ownership import charge
 from bizrq.workloads.ownership.overlap import free
 from tests.model.asks import SAME, Asked, Entry, Request, request_of
-from tests.model.search import Finding, search
+from tests.model.search import Finding, remembered, search
 
 #: Main lines have no stay: the group pays for whatever the payer has.
 ALL = -1
@@ -136,7 +136,7 @@ class World(NamedTuple):
     restarts: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario(Asked):
     """Groups with their `hard` in cores, and what people ask for in any order, each a sentence.
 
@@ -464,15 +464,12 @@ def _end(world: World) -> Iterator[tuple[str, World]]:
 
 def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
     view, version = world.views[number], world.version
-    works = view._replace(
-        works=world.works,
-        deleted=world.deleted,
-        seen=(version, view.seen[1]),
-        last=(world.last[0], view.last[1]),
-    )
-    pods = view._replace(pods=world.pods, seen=(view.seen[0], version), last=(view.last[0], world.last[1]))
-    both = works._replace(pods=pods.pods, seen=(version, version), last=world.last)
-    for now in (works, pods, both) if scenario.apart else (both,):
+    wanted = [View(world.works, world.deleted, world.pods, (version, version), world.last)]
+    if scenario.apart:
+        works = View(world.works, world.deleted, view.pods, (version, view.seen[1]), (world.last[0], view.last[1]))
+        pods = View(view.works, view.deleted, world.pods, (view.seen[0], version), (view.last[0], world.last[1]))
+        wanted = [works, pods, *wanted]
+    for now in wanted:
         if now != view:
             yield f"controller {number} sees up to {now.seen}", _view(world, number, now)
 
@@ -670,6 +667,27 @@ def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Itera
     old_pods, old_works = view.seen[1] < view.last[0], view.seen[0] < view.last[1]
     if (old_pods and rules.wants_new_pods) or (old_works and rules.wants_new_works):
         return
+    for says, statuses, records in _counts(world.statuses, world.records, view, world.progress, scenario, rules):
+        yield f"controller {number} {says}", world._replace(statuses=statuses, records=records)
+
+
+@remembered
+def _counts(
+    statuses: tuple[Status, ...],
+    records: tuple[Record, ...],
+    view: View,
+    progress: tuple[Progress, ...],
+    scenario: Scenario,
+    rules: Rules,
+) -> Sequence[tuple[str, tuple[Status, ...], tuple[Record, ...]]]:
+    """What a controller with this view may publish and record next, in words, and what is stored then."""
+    world = World((), (), (), 0, (0, 0), statuses, records, (view,), progress)
+    return [(says, after.statuses, after.records) for says, after in _counted(world, scenario, rules)]
+
+
+def _counted(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    """The same, in a world with this view alone."""
+    [view] = world.views
     counted = Recount(world, scenario, rules, view)
     due = list(_due(counted, scenario))
     # What leaves a group first: of two main lines nobody could tell which is the payer's.
@@ -678,12 +696,12 @@ def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Itera
         is_in_status = change.uid in dict(_status(world, scenario, change.group).lines)
         # A newer line is never in the record alone: the one in the status would count.
         if not (change.arrives and change.uid in leaves) and (change.stay is None or not is_in_status):
-            yield from _remember(world, scenario, rules, number, change)
+            yield from _remember(world, scenario, rules, change)
     for group in scenario.names:
         status = _status(world, scenario, group)
         for uid, stay in status.lines:
             if not any(change.uid == uid and change.group == group for change in due):
-                yield from _remember(world, scenario, rules, number, Change(group, uid, stay, stay))
+                yield from _remember(world, scenario, rules, Change(group, uid, stay, stay))
         if rules.minds_at and _is_older(view.seen, (*status.at, *_record(world, scenario, group).at)):
             continue
         mine = [change for change in due if change.group == group]
@@ -707,7 +725,7 @@ def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Itera
         now = counted.published(group, new)._replace(lines=lines)
         if now._replace(at=status.at) != status:
             entries = [tuple(entry) for entry in now.entries]
-            words = f"controller {number} publishes {group}: {now.used}, {entries}, remembers {lines}"
+            words = f"publishes {group}: {now.used}, {entries}, remembers {lines}"
             yield words, _with_status(world, scenario, group, now)
 
 
@@ -720,11 +738,9 @@ def _due(counted: Recount, scenario: Scenario) -> Iterator[Change]:
                 yield Change(group, uid, known.get(uid), stay)
 
 
-def _remember(
-    world: World, scenario: Scenario, rules: Rules, number: int, change: Change
-) -> Iterator[tuple[str, World]]:
+def _remember(world: World, scenario: Scenario, rules: Rules, change: Change) -> Iterator[tuple[str, World]]:
     """A page of a record is written, unless that was written from what is newer, or says so already."""
-    seen, record = world.views[number].seen, _record(world, scenario, change.group)
+    seen, record = world.views[0].seen, _record(world, scenario, change.group)
     stored = next((line for line in record.lines if line.uid == change.uid), None)
     if (stored.stay if stored is not None else None) == change.stay:
         return
@@ -733,7 +749,7 @@ def _remember(
     lines = [line for line in record.lines if line is not stored]
     if change.stay is not None:
         lines.append(Line(change.uid, change.stay, seen))
-    words = f"controller {number} records in {change.group}: {change.uid} {change.stay}"
+    words = f"records in {change.group}: {change.uid} {change.stay}"
     at = max(seen[0], record.at[0]), max(seen[1], record.at[1])
     yield words, _with_record(world, scenario, change.group, Record(tuple(sorted(lines)), at))
 
@@ -841,48 +857,75 @@ def ranked(world: World) -> World:
 
     One controller never sees what is older than what it has written.
     """
+    statuses, records = world.statuses, world.records
     if len(world.views) == 1:
-        statuses = tuple(status._replace(at=(0, 0)) for status in world.statuses)
-        records = tuple(Record(tuple(line._replace(at=(0, 0)) for line in r.lines)) for r in world.records)
-        world = world._replace(statuses=statuses, records=records)
+        statuses, records = tuple(map(_timeless, statuses)), tuple(map(_timeless, records))
     known = {0, world.version, *world.last}
-    for work in world.works:
-        known.add(work.version)
-    for status in world.statuses:
-        known.update(status.at)
-        known.update(entry.version for entry in status.entries)
-    for record in world.records:
-        known.update((*record.at, *(version for line in record.lines for version in line.at)))
-    for view in world.views:
-        known.update((*view.seen, *view.last))
-        known.update(work.version for work in view.works)
-    for progress in world.progress:
-        known.update((progress.decided_on, progress.ended))
-    rank = {version: number for number, version in enumerate(sorted(known))}
-    if all(version == number for version, number in rank.items()):
-        return world
-
-    def two(pair: tuple[int, int]) -> tuple[int, int]:
-        return rank[pair[0]], rank[pair[1]]
-
-    def of(works: tuple[Work, ...]) -> tuple[Work, ...]:
-        return tuple(work._replace(version=rank[work.version]) for work in works)
-
+    for part in (*world.works, *statuses, *records, *world.views, *world.progress):
+        known.update(_versions(part))
+    order = tuple(sorted(known))
+    if order[-1] == len(order) - 1:
+        # They are numbered already.
+        is_same = (statuses, records) == (world.statuses, world.records)
+        return world if is_same else world._replace(statuses=statuses, records=records)
     return World(
-        of(world.works),
+        tuple(_renumbered(work, order) for work in world.works),
         world.pods,
         world.deleted,
-        rank[world.version],
-        two(world.last),
-        tuple(
-            Status(s.used, tuple(e._replace(version=rank[e.version]) for e in s.entries), two(s.at), s.lines)
-            for s in world.statuses
-        ),
-        tuple(Record(tuple(line._replace(at=two(line.at)) for line in r.lines), two(r.at)) for r in world.records),
-        tuple(View(of(v.works), v.deleted, v.pods, two(v.seen), two(v.last)) for v in world.views),
-        tuple(p._replace(decided_on=rank[p.decided_on], ended=rank[p.ended]) for p in world.progress),
+        order.index(world.version),
+        (order.index(world.last[0]), order.index(world.last[1])),
+        tuple(_renumbered(status, order) for status in statuses),
+        tuple(_renumbered(record, order) for record in records),
+        tuple(_renumbered(view, order) for view in world.views),
+        tuple(_renumbered(progress, order) for progress in world.progress),
         world.restarts,
     )
+
+
+Part = TypeVar("Part", Work, Status, Record, View, Progress)
+
+
+@remembered
+def _timeless(part: Part) -> Part:
+    """A status or a record without what it was counted from."""
+    if isinstance(part, Status):
+        return part._replace(at=(0, 0))
+    assert isinstance(part, Record)
+    return Record(tuple(line._replace(at=(0, 0)) for line in part.lines))
+
+
+@remembered
+def _versions(part: Work | Status | Record | View | Progress) -> Collection[int]:
+    """All versions that a part of a world speaks of."""
+    if isinstance(part, Work):
+        return (part.version,)
+    if isinstance(part, Status):
+        return {*part.at, *(entry.version for entry in part.entries)}
+    if isinstance(part, Record):
+        return {*part.at, *(version for line in part.lines for version in line.at)}
+    if isinstance(part, View):
+        return {*part.seen, *part.last, *(work.version for work in part.works)}
+    return part.decided_on, part.ended
+
+
+@remembered
+def _renumbered(part: Part, order: tuple[int, ...]) -> Part:
+    """The same part with the place in `order` of each version."""
+
+    def two(pair: tuple[int, int]) -> tuple[int, int]:
+        return order.index(pair[0]), order.index(pair[1])
+
+    if isinstance(part, Work):
+        return part._replace(version=order.index(part.version))
+    if isinstance(part, Status):
+        entries = tuple(entry._replace(version=order.index(entry.version)) for entry in part.entries)
+        return part._replace(entries=entries, at=two(part.at))
+    if isinstance(part, Record):
+        return Record(tuple(line._replace(at=two(line.at)) for line in part.lines), two(part.at))
+    if isinstance(part, View):
+        works = tuple(_renumbered(work, order) for work in part.works)
+        return part._replace(works=works, seen=two(part.seen), last=two(part.last))
+    return part._replace(decided_on=order.index(part.decided_on), ended=order.index(part.ended))
 
 
 # -- What must hold ----------------------------------------------------------------------------------------------------
@@ -925,7 +968,15 @@ def _taken(world: World, scenario: Scenario, rules: Rules, name: str) -> int:
 
 
 def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
-    """What is miscounted once all controllers have seen everything, and still is once all pods that end are gone."""
+    """What is miscounted once all controllers have seen everything, and still is once all pods that end are gone.
+
+    The first controller counts, from a view of what there is then: what any has seen so far makes no difference.
+    """
+    return _unsettled(ranked(world._replace(views=(View(),), restarts=0)), scenario, rules)
+
+
+@remembered
+def _unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     works = tuple(w._replace(acts=(w.pods, w.size), seen=w.generation) for w in world.works)
     world = world._replace(works=works, version=world.version + 1, last=(world.version + 1, world.last[1]))
     world = _settle(world, scenario, rules)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 World = TypeVar("World", bound=Hashable)
+Asked = TypeVar("Asked", bound=Callable[..., Any])
+
+_REMEMBERED: list[Any] = []
+
+
+def remembered(function: Asked) -> Asked:
+    """Return the function with an answer for each question that is put to it in one search.
+
+    Many worlds agree in what it is asked about. It must go by its arguments alone, each hashable. The next search asks
+    anew: tests patch what it calls.
+    """
+    # Tuples of two types may be equal.
+    known: Any = functools.lru_cache(maxsize=None, typed=True)(function)
+    _REMEMBERED.append(known)
+    return known
+
+
+def _forget() -> None:
+    for known in _REMEMBERED:
+        known.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -32,6 +53,19 @@ def search(
 
     Raises AssertionError beyond `most` worlds.
     """
+    _forget()
+    try:
+        return _search(start, steps, law, most)
+    finally:
+        _forget()
+
+
+def _search(
+    start: World,
+    steps: Callable[[World], Iterable[tuple[str, World]]],
+    law: Callable[[World, World], str | None],
+    most: int,
+) -> Finding:
     came: dict[World, tuple[World, str] | None] = {start: None}
     todo = deque([start])
     while todo:
