@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, Resource
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import MODEL_LABELS
 from tests.reliability.routes import (
     attempt,
     attempts,
@@ -27,6 +30,7 @@ from tests.reliability.routes import (
     replica_set,
     web,
 )
+from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
 from tests.support.serving import Parts
@@ -124,6 +128,31 @@ async def test_a_workload_is_deleted_and_created_again(tenant: Tenant, live: Liv
         await attempt(tenant.delete(resource, name))
         await gone(tenant, resource, name)
     await live.settled()
+
+
+async def test_a_workload_of_a_model_is_deleted_and_created_again(tenant: Tenant) -> None:
+    """The group has cores left, but none of the model: that is on the workload, and not on its pods."""
+    await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": {"limits.cpu": "12", "limits.cpu.A4": "4"}}})
+
+    def of_the_model(name: str) -> Object:
+        made = web(tenant, 4, name=name, app=name, slow=True)
+        made["metadata"]["labels"][MODEL_LABELS["cpu"]] = "A4"
+        return made
+
+    async def is_counted() -> bool:
+        return "limits.cpu.A4" in (wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status.used or {})
+
+    await eventually(is_counted, 30, "the model is counted")
+    await tenant.create(DEPLOYMENTS, of_the_model("web"))
+    await tenant.running(4)
+    await tenant.delete(DEPLOYMENTS, "web")
+    await gone(tenant, DEPLOYMENTS, "web")
+    for number in range(ROUNDS):
+        await asyncio.sleep(1)
+        refused = await attempt(tenant.create(DEPLOYMENTS, of_the_model(f"again{number}")))
+        assert refused is not None
+        assert "requested: limits.cpu.A4=4" in refused.message
+    assert len(await tenant.pods()) == 4
 
 
 async def test_pods_are_deleted_and_created_again(tenant: Tenant, live: LivePods) -> None:
