@@ -6,7 +6,7 @@ This file alone decides which lines of a record are in a bill, which period a us
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +19,7 @@ from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, HoursUnreadable, Statement, StoredCorrection, StoredPeriod
 from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.output.view import meant_resources
 from bizrq.hours import metering
 from bizrq.hours.bill import BillLine
 from bizrq.hours.metering import HOUR
@@ -27,7 +28,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.store import hours as stored
 from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units import hierarchy, quantity
-from bizrq.units.names import Catalog
+from bizrq.units.names import Catalog, base_and_model, metered_resource
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.units.times import parse_timestamp
@@ -124,6 +125,19 @@ class HoursRecords:
     def open_periods(self, group: str) -> set[Period]:
         """Return the open periods of a group's tree, with their ends: one, but for a moment when it closes."""
         return self._open_periods.get(self.root(group), set())
+
+    def is_open_anywhere(self, period: Period) -> bool:
+        """Return True if a tree has this period open."""
+        return any(period in periods for periods in self._open_periods.values())
+
+    @cached_property
+    def closing_periods(self) -> set[Period]:
+        """Return the periods that are over and not closed yet: late ends of pods may still be added."""
+        return {
+            (period := period_of(each.start, each.end))._replace(end=self.until(page.spec.group, period))
+            for page in self.pages
+            for each in page.status.closing
+        }
 
     @cached_property
     def _open_periods(self) -> dict[str, set[Period]]:
@@ -271,6 +285,16 @@ def format_local_time(at: int, zone: str) -> str:
 # Hours
 
 
+def named_hours(name: str, there: Collection[str], catalog: Catalog) -> set[str]:
+    """Return those of these metered resources that a name is for, and their models.
+
+    `cpu` is short for its requests and its limits, as in `tree` and `get`; `cash/` before a name changes nothing.
+    """
+    bases = {each: (base_and_model(each, catalog) or ("",))[0] for each in there}
+    wanted = meant_resources(metered_resource(name), {*bases, *bases.values()}, catalog)
+    return {each for each, base in bases.items() if wanted & {each, base}}
+
+
 def format_hours(resource: str, amount: int) -> str:
     """Return an amount in `unit(resource)`, rounded up to the thousandth."""
     return _decimal(_thousandths(resource, amount))
@@ -282,12 +306,17 @@ def format_left(resource: str, hard: int, used: int) -> str:
 
 
 def _thousandths(resource: str, amount: int) -> int:
-    return -(-amount // (HOUR * quantity.NANO // 1000 * (_GIB if quantity.in_bytes(resource) else 1)))
+    return -(-amount // (one_hour(resource) // 1000))
 
 
 def _decimal(thousandths: int) -> str:
     whole, rest = divmod(abs(thousandths), 1000)
     return f"{'-' if thousandths < 0 else ''}{whole}.{rest:03d}"
+
+
+def one_hour(resource: str) -> int:
+    """Return one `unit(resource)` as an amount: nano-units x milliseconds."""
+    return HOUR * quantity.NANO * (_GIB if quantity.in_bytes(resource) else 1)
 
 
 def unit(resource: str) -> str:

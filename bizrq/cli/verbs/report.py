@@ -73,11 +73,13 @@ def report(
     if html is not None and (by or output is not OutputFormat.TABLE):
         raise Failure("--html always writes the whole page: remove --by and --output", EXIT_BAD_INPUT)
 
-    from bizrq.cli.hours.bills import print_bill, write_page
-
     if html is not None:
+        from bizrq.cli.hours.bill_page import write_page
+
         write_page(client, html, group, resource, period or "current", catalog)
     else:
+        from bizrq.cli.hours.bills import print_bill
+
         print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
 
 

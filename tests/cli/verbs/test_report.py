@@ -30,6 +30,7 @@ TRAIN, SERVE = "tfjobs.kubeflow.org/team-a/train", "deployments.apps/team-a/serv
 #: Names are what their owners like them to be.
 HOSTILE = "jobs.batch/team-b/<script>alert('x')//\x1b[31m</script>"
 OPEN = {"start": W2, "end": W3}
+CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d, Europe/Berlin")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -211,10 +212,13 @@ class _Page(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.texts: list[str] = []
+        #: How many texts were before an element, and its tag.
+        self.starts: list[tuple[int, str]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.starts.append((len(self.texts) - 1, tag))
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "style")]
         assert not any(name.startswith("on") for name, _ in attrs)
 
@@ -238,9 +242,32 @@ async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_p
     )
     # Each chart has a title for who hears the page, and the same numbers in a table beside it.
     assert text.count('role="img" aria-label="') == page.tags.count("svg") == page.tags.count("figcaption") > 0
-    for expected in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
+    for expected in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09 (not final)", "2026-11-16 (so far)"):
         assert expected in page.texts, expected
-    assert (await bizrq("report", "--html", "-")).out == text
+    again = (await bizrq("report", "--html", "-")).out
+    assert CREATED.sub("", again) == CREATED.sub("", text)
+
+
+async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "--html", "-")
+    page = _Page(result.out)
+    facts = dict(
+        zip(
+            page.texts[page.texts.index("Cluster") :: 2], page.texts[page.texts.index("Cluster") + 1 :: 2], strict=False
+        )
+    )
+    assert facts["Cluster"] == "sandbox"
+    assert CREATED.search(result.out)
+    assert facts["Period"].endswith("Europe/Berlin; not over, so hours are those so far")
+    heads = [page.texts[number + 1] for number, tag in page.starts if tag in ("h2", "h3")]
+    assert heads[:4] == ["Forecast", "1 of 4 budgets are exhausted, or will be", f"{GPU}, in hours", "Forecast"]
+    # What has a budget comes before what has none.
+    assert heads.index(f"{GPU}, in hours") < heads.index("limits.memory, in GiB-hours")
+    last = await bizrq("report", "--html", "-", "--period", "last")
+    past = _Page(last.out)
+    closing = "the period that began 2026-11-09 is not closed yet; pods that ended late may still be added"
+    assert (last.err, closing in past.texts) == (f"bizrq: {closing}\n", True)
+    assert "so far" not in " ".join(past.texts[: past.texts.index("Forecast")])
 
 
 FORECAST = f"""\
