@@ -111,18 +111,17 @@ def test_the_ticks_of_an_axis_are_short() -> None:
 
 
 @pytest.mark.parametrize("draw", [bar_chart, column_chart])
-@pytest.mark.parametrize("many", [*range(1, 16), 26, 30, 52, 60])
+@pytest.mark.parametrize("many", range(1, 61))
 def test_labels_never_touch_each_other_nor_a_bar_and_stay_inside(draw: object, many: int) -> None:
-    for seed in range(2):
-        chart = (bar_chart if draw is bar_chart else column_chart)("x", hostile_rows(many, many * 3 + seed), 10**15)
-        found, tall = texts(chart), int(chart.get("viewBox", "").split()[3])
-        for (said, one), (other, two) in combinations(found, 2):
-            assert not touch(one, two), (said, other)
-        for said, box in found:
-            assert box[0] >= -1, said
-            assert box[2] <= WIDTH + 1, said
-            assert 0 <= box[1] < box[3] <= tall, said
-            assert not any(touch(box, bar) for bar in columns(chart) if bar[2] - bar[0] > 2), said
+    chart = (bar_chart if draw is bar_chart else column_chart)("x", hostile_rows(many, many), 10**15)
+    found, tall = texts(chart), int(chart.get("viewBox", "").split()[3])
+    for (said, one), (other, two) in combinations(found, 2):
+        assert not touch(one, two), (said, other)
+    for said, box in found:
+        assert box[0] >= -1, said
+        assert box[2] <= WIDTH + 1, said
+        assert 0 <= box[1] < box[3] <= tall, said
+        assert not any(touch(box, bar) for bar in columns(chart) if bar[2] - bar[0] > 2), said
 
 
 def test_columns_have_as_many_labels_as_fit_and_always_the_last() -> None:
