@@ -10,10 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bizrq.cli.hours.bills import NO_VALUE, Bill, bill_facts, make_bill, not_closed, of_resource, percent, read_books
+from bizrq.cli.hours.bills import (
+    NO_VALUE,
+    Bill,
+    bill_facts,
+    make_bill,
+    money_facts,
+    notices,
+    of_resource,
+    percent,
+    read_books,
+)
 from bizrq.cli.hours.charts import Bar
 from bizrq.cli.hours.outlook import BudgetOutlook, budget_outlooks, format_exhaustion, format_top_consumers
 from bizrq.cli.hours.page import PageSection, PageTable, render_page
+from bizrq.cli.hours.prices import Costs, Prices, costs_of, format_money
 from bizrq.cli.hours.records import (
     HoursRecords,
     format_hours,
@@ -41,21 +52,28 @@ _SO_FAR, _NOT_FINAL = "so far", "not final"
 
 
 def write_page(
-    client: KubeClient, file: Path, group: str | None, resource: str | None, which: str, catalog: Catalog
+    client: KubeClient,
+    file: Path,
+    group: str | None,
+    resource: str | None,
+    which: str,
+    catalog: Catalog,
+    prices: Prices | None = None,
 ) -> None:
     """Write the forecast and the bills as one HTML page. Raise Failure."""
     records = read_books(client, group, catalog, past=True)
-    found = make_bill(records, group, of_resource(records, select_lines(records, which), resource), [GroupBy.GROUP])
+    lines = of_resource(records, select_lines(records, which), resource)
+    found = make_bill(records, group, lines, [GroupBy.GROUP], prices)
     ever = of_resource(records, select_lines(records, "all"), resource)
     ahead = [each for each in budget_outlooks(records) if group in (None, each.group, *records.ancestors(each.group))]
     if resource is not None:
         wanted = named_hours(resource, {each.resource for each in ahead}, catalog)
         ahead = [each for each in ahead if each.resource in wanted]
-    notices = not_closed(found)
-    for sentence in notices:
+    said = notices(found)
+    for sentence in said:
         warn(sentence)
     cluster = client.endpoint.cluster or client.server
-    text = bill_page(found, ever, ahead, cluster=cluster, now=int(time.time() * 1000), notices=notices)
+    text = bill_page(found, ever, ahead, cluster=cluster, now=int(time.time() * 1000), said=said)
     if str(file) == "-":
         terminal.write(text)
         return
@@ -73,17 +91,18 @@ def bill_page(
     *,
     cluster: str,
     now: int,
-    notices: Sequence[str] = (),
+    said: Sequence[str] = (),
 ) -> str:
     """Return the page as HTML text.
 
     `ever` are the lines of all periods, `outlooks` the forecasts to show. `now` is the time of creation in
-    milliseconds, and `notices` say what is wrong.
+    milliseconds, and `said` what is wrong.
     """
     title = f"Card-hours of {found.top}" if found.top else "Card-hours"
     facts = [
         ("Cluster", cluster),
         *bill_facts(found),
+        *money_facts(found),
         ("Created", f"{format_local_time(now // 60_000 * 60_000, found.zone)}, {found.zone}"),
     ]
     if any(found.books.is_open_anywhere(line.period) for line in found.lines):
@@ -91,7 +110,7 @@ def bill_page(
             (name, f"{text}; not over, so hours are those {_SO_FAR}" if name == "Period" else text)
             for name, text in facts
         ]
-    return render_page(title, facts, notices, _sections(found, ever, sorted(outlooks, key=_urgency)))
+    return render_page(title, facts, said, _sections(found, ever, sorted(outlooks, key=_urgency)))
 
 
 def _urgency(each: BudgetOutlook) -> tuple[bool, int, int, str]:
@@ -198,59 +217,59 @@ def _forecast(ahead: Sequence[BudgetOutlook], catalog: Catalog) -> PageTable:
 
 
 def _tables(found: Bill, ever: Sequence[BillLine], resource: str) -> list[PageTable]:
-    def of(lines: Sequence[BillLine], by: GroupBy) -> list[BillRow]:
-        return [row for row in bill_rows(lines, [by], catalog=found.books.catalog) if row.resource == resource]
+    def by(column: GroupBy, lines: Sequence[BillLine] = found.lines, title: str = "") -> PageTable | None:
+        made = found.rows if column is GroupBy.GROUP else bill_rows(lines, [column], catalog=found.books.catalog)
+        rows = [row for row in made if row.resource == resource]
+        costs = None if found.prices is None else costs_of(lines, [column], found.prices)
+        return _table(found, column, rows, costs, title) if rows else None
 
-    by_model = of(found.lines, GroupBy.MODEL)
+    by_model = by(GroupBy.MODEL)
     tables = [
-        _table(found, GroupBy.GROUP, [row for row in found.rows if row.resource == resource]),
-        _table(found, GroupBy.PERIOD, of(ever, GroupBy.PERIOD), "Over periods"),
-        _table(found, GroupBy.WORKLOAD, of(found.lines, GroupBy.WORKLOAD)),
-        _table(found, GroupBy.NAMESPACE, of(found.lines, GroupBy.NAMESPACE)),
-        *([_table(found, GroupBy.MODEL, by_model)] if any(row.model for row in by_model) else []),
+        by(GroupBy.GROUP),
+        by(GroupBy.PERIOD, ever, "Over periods"),
+        by(GroupBy.WORKLOAD),
+        by(GroupBy.NAMESPACE),
+        by_model if by_model is not None and any(row[0] != NO_VALUE[GroupBy.MODEL] for row in by_model.rows) else None,
     ]
-    return [table for table in tables if table.rows]
+    return [table for table in tables if table is not None]
 
 
-def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], title: str = "") -> PageTable:
+def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], costs: Costs | None, title: str) -> PageTable:
     """Return the rows as text: periods in order, everything else the largest first."""
     if by is not GroupBy.PERIOD:
         made = sorted(made, key=lambda row: -row.amount)
-    heads, texts = _heads(found, by, made), [_texts(found, by, row, made) for row in made]
-    resource = made[0].resource if made else ""
+    resource, whole = made[0].resource, sum(row.amount for row in made)
+    of = unit(resource)
+    columns = [f"{of[:1].upper()}{of[1:]}"]
+    values = [[format_hours(resource, amount) for amount in (*(row.amount for row in made), whole)]]
+    if by is GroupBy.GROUP:
+        columns.append("With subgroups")
+        values.append([*(format_hours(resource, found.with_subgroups(row)) for row in made), ""])
+    if costs is not None and costs.prices.has(resource):
+        columns.append(f"Cost {costs.prices.currency}".strip())
+        values.append([format_money(cost) for cost in (*map(costs.of, made), costs.total(made))])
+    columns.append("Share")
+    shares = (percent(row.amount, whole) for row in made)
+    values.append([*("" if share is None else f"{share} %" for share in shares), ""])
+    names = [period_name(row.period, found.zone) if row.period else getattr(row, by.value) for row in made]
+    names = [name or NO_VALUE.get(by, "") for name in names]
     marks = [_mark(found.books, row.period) if row.period is not None else "" for row in made]
-    names = [f"{text[0]} ({mark})" if mark else text[0] for text, mark in zip(texts, marks, strict=True)]
-    rows = [[name, *text[1:]] for name, text in zip(names, texts, strict=True)]
-    whole = format_hours(resource, sum(row.amount for row in made))
+    marked = [f"{name} ({mark})" if mark else name for name, mark in zip(names, marks, strict=True)]
+    *rows, total = ([*row] for row in zip((*marked, "Total"), *values, strict=True))
     return PageTable(
         title or f"By {by.value}",
-        unit(resource),
-        heads,
-        range(1, len(heads)),
+        of,
+        [by.value.capitalize(), *columns],
+        range(1, len(columns) + 1),
         rows,
-        [Bar(text[0], row.amount, text[1], mark=mark) for row, text, mark in zip(made, texts, marks, strict=True)],
-        ["Total", whole, *[""] * (len(heads) - 2)],
+        [
+            Bar(name, row.amount, text, mark=mark)
+            for name, row, text, mark in zip(names, made, values[0][:-1], marks, strict=True)
+        ],
+        total,
         kind="columns" if by is GroupBy.PERIOD else "bars",
         one=one_hour(resource),
     )
-
-
-def _heads(found: Bill, by: GroupBy, made: Sequence[BillRow]) -> list[str]:
-    of = unit(made[0].resource) if made else "hours"
-    below = ["With subgroups"] if by is GroupBy.GROUP else []
-    return [by.value.capitalize(), f"{of[:1].upper()}{of[1:]}", *below, "Share"]
-
-
-def _texts(found: Bill, by: GroupBy, row: BillRow, made: Sequence[BillRow]) -> list[str]:
-    value = period_name(row.period, found.zone) if row.period else getattr(row, by.value)
-    below = [format_hours(row.resource, found.with_subgroups(row))] if by is GroupBy.GROUP else []
-    share = percent(row.amount, sum(each.amount for each in made))
-    return [
-        value or NO_VALUE.get(by, ""),
-        format_hours(row.resource, row.amount),
-        *below,
-        "" if share is None else f"{share} %",
-    ]
 
 
 def _mark(records: HoursRecords, period: Period) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import run_on
 from bizrq.cli.groups import check_known
+from bizrq.cli.hours.prices import Costs, Prices, costs_of, format_money, key_of, micros, price_warnings
 from bizrq.cli.hours.records import (
     HoursRecords,
     format_hours,
@@ -53,6 +54,12 @@ class Bill:
     lines: Sequence[BillLine]
     rows: Sequence[BillRow]
     subtree: dict[tuple[object, ...], int]
+    prices: Prices | None = None
+
+    @cached_property
+    def costs(self) -> Costs | None:
+        """Return what the rows cost, None without prices."""
+        return None if self.prices is None else costs_of(self.lines, self.by, self.prices)
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -71,7 +78,7 @@ class Bill:
 
     def with_subgroups(self, row: BillRow) -> int:
         """Return the hours of a row with those of its subgroups, or its own where the bill is not by group."""
-        return self.subtree.get(_key(row), row.amount)
+        return self.subtree.get(key_of(row), row.amount)
 
     def is_open(self, row: BillRow) -> bool:
         """Return True if the row is of its group's open period: today's budgets are not those of past periods."""
@@ -92,11 +99,12 @@ def print_bill(
     which: str,
     form: OutputFormat,
     catalog: Catalog,
+    prices: Prices | None = None,
 ) -> None:
     """Print the used hours in one of the forms. Raise Failure."""
     records = read_books(client, group, catalog, past=which != "current")
-    found = make_bill(records, group, of_resource(records, select_lines(records, which), resource), by)
-    for sentence in not_closed(found):
+    found = make_bill(records, group, of_resource(records, select_lines(records, which), resource), by, prices)
+    for sentence in notices(found):
         warn(sentence)
     print_as(
         form,
@@ -130,42 +138,43 @@ def of_resource(records: HoursRecords, lines: list[BillLine], resource: str | No
     return [line._replace(amounts={name: n for name, n in line.amounts.items() if name in wanted}) for line in lines]
 
 
-def make_bill(records: HoursRecords, top: str | None, lines: list[BillLine], by: Sequence[GroupBy]) -> Bill:
+def make_bill(
+    records: HoursRecords, top: str | None, lines: list[BillLine], by: Sequence[GroupBy], prices: Prices | None = None
+) -> Bill:
+    """Return the bill of these lines; rows by group also have their subtrees."""
     found = bill_rows(lines, by, catalog=records.catalog)
     if GroupBy.GROUP not in by or not _OF_TREES.issuperset(by):
-        return Bill(records, top, by, lines, found, {})
+        return Bill(records, top, by, lines, found, {}, prices)
     # Leave out the groups above the selected one: only a part of their hours is here.
     over = set(records.ancestors(top)) if top is not None else set()
     below = rolled_up(lines, lambda group: [name for name in records.ancestors(group) if name not in over])
     whole = bill_rows(below, by, catalog=records.catalog)
-    own = {_key(row): row.amount for row in found}
+    own = {key_of(row): row.amount for row in found}
     return Bill(
         records,
         top,
         by,
         lines,
-        [row._replace(amount=own.get(_key(row), 0)) for row in whole],
-        {_key(row): row.amount for row in whole},
+        [row._replace(amount=own.get(key_of(row), 0)) for row in whole],
+        {key_of(row): row.amount for row in whole},
+        prices,
     )
 
 
-def _key(row: BillRow) -> tuple[object, ...]:
-    return row[:-2]
-
-
-def not_closed(found: Bill) -> list[str]:
-    """Return a sentence for each past period in the bill that may still change."""
+def notices(found: Bill) -> list[str]:
+    """Return a sentence for each past period in the bill that may still change, and for what has no price."""
     records = found.books
     shown = {
         (line.period.start or 0, records.zone(line.group))
         for line in found.lines
         if line.period in records.closing_periods
     }
-    return [
+    closing = [
         f"the period that began {period_name(Period(start or None), zone)} is not closed yet; "
         "pods that ended late may still be added"
         for start, zone in sorted(shown)
     ]
+    return closing + ([] if found.prices is None else price_warnings(found.lines, found.prices))
 
 
 # Forms
@@ -180,14 +189,15 @@ def _heads(found: Bill) -> list[str]:
     """Return the columns of a table."""
     of_group = [*(["subtree"] if found.subtree else []), "budget", _OF_BUDGET]
     by = [each.value for each in GroupBy if each in found.by]
-    return [*by, "resource", "hours", *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
+    cost = [found.prices.money] if found.prices is not None else []
+    return [*by, "resource", "hours", *cost, *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
 
 
 def _plain_heads(found: Bill) -> list[str]:
     """Return the columns of CSV. Their names are keys of JSON."""
     of_group = [*(["subtreeSeconds"] if found.subtree else []), "budgetSeconds", "percentOfBudget"]
     by = [each.value for each in GroupBy if each in found.by]
-    of_row = ["percentOfTotal", "from", "to", "exact"]
+    of_row = ["percentOfTotal", "from", "to", "exact", *(["costMicros", "currency"] if found.prices else [])]
     return [*by, "resource", "unit", "seconds", *(of_group if GroupBy.GROUP in found.by else []), *of_row]
 
 
@@ -203,6 +213,8 @@ def _as_json(found: Bill, row: BillRow) -> dict[str, Any]:
         "to": None if row.span.end is None else format_timestamp(row.span.end),
         "exact": str(row.amount),
     }
+    if found.costs is not None:
+        values |= {"costMicros": micros(found.costs.of(row)), "currency": found.costs.prices.currency or None}
     if found.subtree:
         values["subtreeSeconds"] = seconds(row.resource, found.with_subgroups(row))
     if row.group is not None:
@@ -250,8 +262,13 @@ def _print(found: Bill) -> None:
         cells += [[_cell(found, row, head) for head in heads] for row in mine]
         if len(mine) > 1:
             total = {"resource": resource, "hours": format_hours(resource, found.totals[resource]), heads[0]: "TOTAL"}
+            if found.costs is not None:
+                total[found.costs.prices.money] = format_money(found.costs.total(mine))
             cells.append([Text(total.get(head, ""), "bold") for head in heads])
-    print_table(heads, cells, right=("hours", "subtree", "budget", _SHARE, _OF_BUDGET), drop=(_SHARE, "budget"))
+    money = found.prices.money if found.prices is not None else "cost"
+    print_table(heads, cells, right=("hours", money, "subtree", "budget", _SHARE, _OF_BUDGET), drop=(_SHARE, "budget"))
+    if found.costs is not None:
+        terminal.print_sentences(console, [f"{name}: {text}" for name, text in money_facts(found)], 0)
     if any(quantity.in_bytes(row.resource) for row in found.rows):
         terminal.print_sentences(console, ["Hours of memory are GiB-hours."], 0)
 
@@ -269,6 +286,8 @@ def _cell(found: Bill, row: BillRow, head: str) -> Text:
 
     if head in ("resource", "hours"):
         return Text(row.resource if head == "resource" else format_hours(row.resource, row.amount))
+    if found.costs is not None and head == found.costs.prices.money:
+        return Text(format_money(found.costs.of(row)))
     if head == "subtree":
         return Text(format_hours(row.resource, found.with_subgroups(row)))
     if head == "budget" and found.is_open(row):
@@ -304,3 +323,15 @@ def bill_facts(found: Bill) -> list[tuple[str, str]]:
     if watermarks:
         facts.append(("Counted up to", format_local_time(min(watermarks), zone)))
     return facts
+
+
+def money_facts(found: Bill) -> list[tuple[str, str]]:
+    """Return what all priced hours cost, and the prices; nothing without prices."""
+    if found.costs is None:
+        return []
+    prices, rows = found.costs.prices, [row for row in found.rows if found.costs.prices.has(row.resource)]
+    whole = found.costs.total(rows)
+    said = "unknown: some hours have no price" if whole is None else f"{format_money(whole)} {prices.currency}".strip()
+    left_out = sorted({row.resource for row in found.rows if not prices.has(row.resource)})
+    without = f", without {', '.join(left_out)}" if left_out else ""
+    return [("Total cost", f"{said}{without}"), ("Prices of an hour", prices.text())]

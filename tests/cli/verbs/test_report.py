@@ -157,6 +157,18 @@ async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected:
         ("--html - --by group", "remove --by"),
         ("--html /no/such/folder/x.html", "--html /no/such/folder/x.html: No such file or directory"),
         ("--hours -r limits.cpu", "no hours of limits.cpu are recorded; there are: limits.memory,"),
+        ("--price gpu", "--price gpu: write RESOURCE=AMOUNT, such as requests.nvidia.com/gpu=2.5"),
+        ("--price nvidia.com/gpu=2,5", "a decimal point"),
+        ("--price requests.nvidia.com/gpu=-1", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=1e9", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=٣", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=nan", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=" + "9" * 5000, "at most 12 digits"),
+        ("--price limits.cp=1", "--price limits.cp=1: "),
+        ("--price requests.nvidia.com/gpu=1 --price cash/requests.nvidia.com/gpu=2", "has a price already"),
+        ("--price requests.nvidia.com/gpu=1 --currency euro", "three capital letters, such as EUR"),
+        ("--price requests.nvidia.com/gpu=1 --over 3", "--over does not apply to used hours"),
+        ("--hours --currency EUR", "--currency needs a --price"),
         ("npl --hours", "there is no group npl; there are: ai, corp, nlp, vision"),
     ],
 )
@@ -185,6 +197,50 @@ async def test_csv_has_only_whole_numbers_that_every_spreadsheet_reads_alike(biz
             plain = [value for head, value in row.items() if head in numbers or head.lower().endswith("seconds")]
             assert plain, words
             assert all(re.fullmatch(r"-?\d*", value) for value in plain), (words, row)
+
+
+COSTS = f"""\
+all groups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
+GROUP   RESOURCE                  HOURS  COST EUR  SUBTREE    BUDGET  % OF BUDGET  % OF TOTAL
+ai      {GPU}   1.000      1.00   42.501   500.000           9%          2%
+corp    {GPU}   0.000      0.00   42.501  1000.000           4%          0%
+nlp     {GPU}  43.501     49.50   43.501   100.000          44%        102%
+vision  {GPU}  -2.000     -2.00   -2.000    50.000          -4%         -5%
+TOTAL   {GPU}  42.501     48.50
+Total cost: 48.50 EUR
+Prices of an hour: {GPU} 1 EUR, {GPU}.A100 2.5 EUR"""
+
+
+async def test_prices_turn_hours_into_money(bizrq: Bizrq) -> None:
+    """A model's hours cost its own price, the others that of their base; a correction gives money back."""
+    prices = ["--price", f"{GPU}=1", "--price", f"cash/{GPU}.A100=2.5", "--currency", "EUR"]
+    result = await bizrq("report", "--hours", "-r", GPU, *prices, width=160)
+    assert (result.code, result.plain, result.err) == (0, COSTS, "")
+    rows = json.loads((await bizrq("report", "--by", "model", "-r", GPU, *prices, "-o", "json")).out)
+    assert [(row["model"], row["costMicros"], row["currency"]) for row in rows] == [
+        ("T4", 30_500_000, "EUR"), ("", 8_000_000, "EUR"), ("A100", 10_000_000, "EUR"),
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO((await bizrq("report", "nlp", *prices, "-r", GPU, "-o", "csv")).out)))
+    assert [(row["group"], row["costMicros"], row["currency"]) for row in rows] == [("nlp", "49500000", "EUR")]
+    page = _Page((await bizrq("report", "--html", "-", *prices)).out)
+    for expected in ("Cost EUR", "48.50 EUR, without limits.memory", "49.50", "-2.00"):
+        assert expected in page.texts, expected
+
+
+async def test_what_has_no_price_has_no_known_cost(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "--price", f"{GPU}.A100=2.5", "--price", "limits.cpu=1", "--by", "model", "-r", GPU)
+    assert [line.split()[-2] for line in result.plain.splitlines()[2:5]] == ["?", "?", "10.00"]
+    assert "Total cost: unknown: some hours have no price" in result.plain
+    assert result.err.splitlines() == [
+        f"bizrq: no price for hours of {GPU}: what they cost is unknown",
+        f"bizrq: no price for hours of {GPU}.T4: what they cost is unknown",
+        "bizrq: there are no hours of limits.cpu: its price is not used",
+    ]
+    [row] = json.loads((await bizrq("report", "nlp", "--price", f"{GPU}.A100=1", "-r", GPU, "-o", "json")).out)
+    assert (row["costMicros"], row["currency"]) == (None, None)
+    # A price for a GiB-hour.
+    memory = await bizrq("report", "nlp", "--price", "limits.memory=0.005", "-r", "limits.memory", "-o", "json")
+    assert json.loads(memory.out)[0]["costMicros"] == 305_000
 
 
 async def test_no_hours_are_not_blamed_on_a_missing_budget(bizrq: Bizrq) -> None:
