@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bizrq.cli.groups import end_unread
 from bizrq.cli.hours.bills import (
     NO_VALUE,
+    UNKNOWN_BELOW,
     Bill,
     bill_facts,
     make_bill,
@@ -37,7 +39,7 @@ from bizrq.cli.hours.records import (
     unit,
 )
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, few, warn
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period
@@ -72,16 +74,20 @@ def write_page(
     said = notices(found)
     for sentence in said:
         warn(sentence)
+    said = [*records.troubles, *said]
+    if records.unread:
+        said.append(f"{few(sorted(records.unread))} could not be read: {UNKNOWN_BELOW}")
     cluster = client.endpoint.cluster or client.server
     text = bill_page(found, ever, ahead, cluster=cluster, now=int(time.time() * 1000), said=said)
     if str(file) == "-":
         terminal.write(text)
-        return
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise Failure(f"--html {file}: {error.strerror}", EXIT_BAD_INPUT) from None
-    terminal.write(f"wrote {file}: {len(text.encode()):,} bytes, open it in a browser\n")
+    else:
+        try:
+            file.write_text(text, "utf-8")
+        except OSError as error:
+            raise Failure(f"--html {file}: {error.strerror}", EXIT_BAD_INPUT) from None
+        terminal.write(f"wrote {file}: {len(text.encode()):,} bytes, open it in a browser\n")
+    end_unread(records.unread, so=UNKNOWN_BELOW)
 
 
 def bill_page(
@@ -196,7 +202,7 @@ def _forecast(ahead: Sequence[BudgetOutlook], catalog: Catalog) -> PageTable:
             format_hours(each.resource, each.budget.hard),
             format_hours(each.resource, each.used),
             format_left(each.resource, each.budget.hard, each.used),
-            format_hours(each.resource, each.budget.total_burn * HOUR),
+            format_hours(each.resource, each.budget.total_burn * HOUR) if each.is_complete else "?",
             format_top_consumers(each),
         ]
         for each in ahead
@@ -244,7 +250,8 @@ def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], costs: Costs | Non
     values = [[format_hours(resource, amount) for amount in (*(row.amount for row in made), whole)]]
     if by is GroupBy.GROUP:
         columns.append("With subgroups")
-        values.append([*(format_hours(resource, found.with_subgroups(row)) for row in made), ""])
+        wholes = map(found.with_subgroups, made)
+        values.append([*("?" if whole is None else format_hours(resource, whole) for whole in wholes), ""])
     if costs is not None and costs.prices.has(resource):
         columns.append(f"Cost {costs.prices.currency}".strip())
         values.append([format_money(cost) for cost in (*map(costs.of, made), costs.total(made))])

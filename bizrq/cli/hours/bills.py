@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import run_on
-from bizrq.cli.groups import check_known
+from bizrq.cli.groups import check_known, end_unread
 from bizrq.cli.hours.prices import Costs, Prices, costs_of, format_money, key_of, micros, price_warnings
 from bizrq.cli.hours.records import (
     HoursRecords,
@@ -24,7 +24,7 @@ from bizrq.cli.hours.records import (
     select_lines,
 )
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, progress, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, few, progress, warn
 from bizrq.cli.output.tables import OutputFormat, print_as, print_table
 from bizrq.cli.output.view import canonical_name, tree_view
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows, covering_period, rolled_up, totals
@@ -76,9 +76,12 @@ class Bill:
             if is_cash(f.resource)
         }
 
-    def with_subgroups(self, row: BillRow) -> int:
-        """Return the hours of a row with those of its subgroups, or its own where the bill is not by group."""
-        return self.subtree.get(key_of(row), row.amount)
+    def with_subgroups(self, row: BillRow) -> int | None:
+        """Return the hours of a row with those of its subgroups, or its own where the bill is not by group.
+
+        They are unknown, None, where there may be subgroups that the person may not read.
+        """
+        return None if self.books.unread else self.subtree.get(key_of(row), row.amount)
 
     def is_open(self, row: BillRow) -> bool:
         """Return True if the row is of its group's open period: today's budgets are not those of past periods."""
@@ -113,12 +116,21 @@ def print_bill(
         rows=[_as_json(found, row) for row in found.rows],
         table=lambda: _print(found),
     )
+    end_unread(records.unread, so=UNKNOWN_BELOW)
+
+
+#: What follows where some groups or records may not be read.
+UNKNOWN_BELOW = "what their groups have used is unknown"
+
+
+def _has_subtrees(by: Sequence[GroupBy]) -> bool:
+    return GroupBy.GROUP in by and _OF_TREES.issuperset(by)
 
 
 def read_books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
     async def work(client: KubeClient) -> HoursRecords:
         progress("reading groups, records of hours and statements" if past else "reading groups and records of hours")
-        return await read_records(client, catalog, statements=past)
+        return await read_records(client, catalog, group, statements=past)
 
     records = run_on(client, work)
     if group is not None:
@@ -143,7 +155,7 @@ def make_bill(
 ) -> Bill:
     """Return the bill of these lines; rows by group also have their subtrees."""
     found = bill_rows(lines, by, catalog=records.catalog)
-    if GroupBy.GROUP not in by or not _OF_TREES.issuperset(by):
+    if not _has_subtrees(by):
         return Bill(records, top, by, lines, found, {}, prices)
     # Leave out the groups above the selected one: only a part of their hours is here.
     over = set(records.ancestors(top)) if top is not None else set()
@@ -187,7 +199,7 @@ _SHARE, _OF_BUDGET = "% of total", "% of budget"
 
 def _heads(found: Bill) -> list[str]:
     """Return the columns of a table."""
-    of_group = [*(["subtree"] if found.subtree else []), "budget", _OF_BUDGET]
+    of_group = [*(["subtree"] if _has_subtrees(found.by) else []), "budget", _OF_BUDGET]
     by = [each.value for each in GroupBy if each in found.by]
     cost = [found.prices.money] if found.prices is not None else []
     return [*by, "resource", "hours", *cost, *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
@@ -195,7 +207,7 @@ def _heads(found: Bill) -> list[str]:
 
 def _plain_heads(found: Bill) -> list[str]:
     """Return the columns of CSV. Their names are keys of JSON."""
-    of_group = [*(["subtreeSeconds"] if found.subtree else []), "budgetSeconds", "percentOfBudget"]
+    of_group = [*(["subtreeSeconds"] if _has_subtrees(found.by) else []), "budgetSeconds", "percentOfBudget"]
     by = [each.value for each in GroupBy if each in found.by]
     of_row = ["percentOfTotal", "from", "to", "exact", *(["costMicros", "currency"] if found.prices else [])]
     return [*by, "resource", "unit", "seconds", *(of_group if GroupBy.GROUP in found.by else []), *of_row]
@@ -215,8 +227,9 @@ def _as_json(found: Bill, row: BillRow) -> dict[str, Any]:
     }
     if found.costs is not None:
         values |= {"costMicros": micros(found.costs.of(row)), "currency": found.costs.prices.currency or None}
-    if found.subtree:
-        values["subtreeSeconds"] = seconds(row.resource, found.with_subgroups(row))
+    if _has_subtrees(found.by):
+        whole = found.with_subgroups(row)
+        values["subtreeSeconds"] = None if whole is None else seconds(row.resource, whole)
     if row.group is not None:
         budget = _budget(found, row)
         values["budgetSeconds"] = None if budget is None else seconds(row.resource, budget)
@@ -239,7 +252,7 @@ def _percent_of_budget(found: Bill, row: BillRow) -> int | None:
     """Return the share of its budget that a group and its subgroups have used; None without a budget."""
     budget = _budget(found, row)
     used = found.with_subgroups(row)
-    return None if budget is None else percent(used, budget)
+    return None if budget is None or used is None else percent(used, budget)
 
 
 def percent(amount: int, whole: int) -> int | None:
@@ -289,7 +302,8 @@ def _cell(found: Bill, row: BillRow, head: str) -> Text:
     if found.costs is not None and head == found.costs.prices.money:
         return Text(format_money(found.costs.of(row)))
     if head == "subtree":
-        return Text(format_hours(row.resource, found.with_subgroups(row)))
+        whole = found.with_subgroups(row)
+        return Text("?", "dim") if whole is None else Text(format_hours(row.resource, whole))
     if head == "budget" and found.is_open(row):
         budget = _budget(found, row)
         return Text("unlimited", "dim") if budget is None else Text(format_hours(row.resource, budget))
@@ -298,7 +312,8 @@ def _cell(found: Bill, row: BillRow, head: str) -> Text:
         share = value.get(head)
         if share is None:
             # Of no budget there is no share; the budget of a past period is not recorded.
-            return Text("" if head != "budget" else "?", "dim")
+            is_unknown = head == "budget" or (head == _OF_BUDGET and _budget(found, row) and found.books.unread)
+            return Text("?" if is_unknown else "", "dim")
         return Text(f"{share}%", "red" if head == _OF_BUDGET and share >= 100 else "")
     value = _columns(found, row)[head]
     return Text(value or NO_VALUE.get(GroupBy(head), ""), "" if value else "dim")
@@ -307,6 +322,21 @@ def _cell(found: Bill, row: BillRow, head: str) -> Text:
 def _caption(found: Bill) -> str:
     of, when, *until = (text for _, text in bill_facts(found))
     return ", ".join([of, when, *(f"counted up to {text}" for text in until)])
+
+
+def counted_up_to(found: Bill) -> list[str]:
+    """Return the time up to which all hours are counted, and of which groups that is if others are counted further."""
+    pages = found.books.pages
+    at = {page.spec.group: parse_timestamp(page.status.watermark) for page in pages if page.status.watermark}
+    for page in pages:
+        if page.status.watermark:
+            at[page.spec.group] = min(at[page.spec.group], parse_timestamp(page.status.watermark))
+    if not at:
+        return []
+    oldest = min(at.values())
+    of = sorted(group for group, time in at.items() if time == oldest)
+    behind = f" ({few(of)}; others later)" if len(of) < len(at) else ""
+    return [f"{format_local_time(oldest, found.zone)}{behind}"]
 
 
 def bill_facts(found: Bill) -> list[tuple[str, str]]:
@@ -319,9 +349,7 @@ def bill_facts(found: Bill) -> list[tuple[str, str]]:
     )
     facts = [("Groups", f"{found.top} and its subgroups" if found.top else "all groups")]
     facts.append(("Period", f"{'' if whole.end else 'since '}{when}, {zone}"))
-    watermarks = [parse_timestamp(page.status.watermark) for page in found.books.pages if page.status.watermark]
-    if watermarks:
-        facts.append(("Counted up to", format_local_time(min(watermarks), zone)))
+    facts += [("Counted up to", text) for text in counted_up_to(found)]
     return facts
 
 

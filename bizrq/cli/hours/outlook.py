@@ -35,6 +35,8 @@ class BudgetOutlook:
     exhausted_at: int | None
     workloads: tuple[tuple[str, int], ...]
     zone: str
+    #: False where there may be subgroups, and so burn, that the person may not read.
+    is_complete: bool = True
 
     @property
     def used(self) -> int:
@@ -97,9 +99,15 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
     @cache
     def budget(group: str, name: str) -> Budget:
         view, account = tree.groups[group], accounts[group]
-        hard = next((f.hard for f in view.resources if f.resource == cash_name(name)), 0) * HOUR
+        figures = next((f for f in view.resources if f.resource == cash_name(name)), None)
         burn = sum(account.burns.get(name, {}).values())
-        return Budget(hard, account.spent.get(name, 0), burn, [budget(child, name) for child in view.children])
+        children = [budget(child, name) for child in view.children]
+        if not records.is_complete and figures is not None:
+            # What the status says of children that may not be read.
+            unseen = (figures.granted or 0) * HOUR - sum(max(child.hard, child.used(0)) for child in children)
+            children.append(Budget(max(0, unseen), 0, 0))
+        hard = figures.hard * HOUR if figures is not None else 0
+        return Budget(hard, account.spent.get(name, 0), burn, children)
 
     # A group without a record is in the period of its tree.
     of_tree: dict[str, _OpenPeriod] = {}
@@ -119,7 +127,8 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
             out = time_to_exhaustion(mine, HORIZON if until is None else max(1, until - counted))
             workloads = tuple(top_consumers(account.burns.get(name, {})))
             at = None if out is None or not counted else counted + out
-            found.append(BudgetOutlook(view.name, name, mine, counted, until, at, workloads, records.zone(view.name)))
+            zone, is_complete = records.zone(view.name), not records.unread
+            found.append(BudgetOutlook(view.name, name, mine, counted, until, at, workloads, zone, is_complete))
     return found
 
 
@@ -144,7 +153,10 @@ def format_exhaustion(each: BudgetOutlook) -> str:
         return "exhausted" if own else "fully granted"
     if each.exhausted_at is not None:
         minute = each.exhausted_at // 60_000 * 60_000
-        return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}"
+        sooner = "" if each.is_complete else ", or before"
+        return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}{sooner}"
+    if not each.is_complete:
+        return "unknown"
     if each.until is not None:
         return f"not before {format_local_time(each.until, each.zone)}"
     return "not for years" if each.budget.total_burn else "never: nothing runs"

@@ -18,15 +18,14 @@ from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, from_d
 from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, HoursUnreadable, Statement, StoredCorrection, StoredPeriod
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 from bizrq.cli.output.view import meant_resources
 from bizrq.hours import metering
 from bizrq.hours.bill import BillLine
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period, next_period
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.store import hours as stored
-from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units import hierarchy, quantity
 from bizrq.units.names import Catalog, base_and_model, metered_resource
 from bizrq.units.resources import Resources
@@ -46,6 +45,12 @@ class HoursRecords:
     pages: Sequence[CardHours]
     statements: Sequence[Statement]
     catalog: Catalog
+    #: What the person may not read, in words, of what these records should have.
+    unread: frozenset[str] = frozenset()
+    #: False where there may be groups that the person may not read.
+    is_complete: bool = True
+    #: Sentences about enforcement and stale counts, which were said first.
+    troubles: tuple[str, ...] = ()
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -166,22 +171,72 @@ def _read(lines: Callable[[], list[BillLine]]) -> list[BillLine]:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
-async def read_records(client: KubeClient, catalog: Catalog, *, statements: bool) -> HoursRecords:
-    """Read groups and records, and with `statements` all statements. Raise Failure for an unreadable object."""
-    from bizrq.cli.groups import decode_groups
+async def read_records(
+    client: KubeClient, catalog: Catalog, top: str | None, *, statements: bool, quiet: bool = False
+) -> HoursRecords:
+    """Read groups and records, and with `statements` all statements.
 
-    items, _ = await client.list(GROUPS, transform=without_managed_fields)
-    groups = {group.name: group for group in decode_groups(items)}
+    Who may not list groups or records gets those of `top` and below that can be read by name. First says what is wrong
+    with enforcement and counts, on stderr, unless `quiet`. Raise Failure, ApiError or Unreachable.
+    """
+    from bizrq.cli.groups import read_groups
+
+    source = await read_groups(client, [top] if top else [], quiet=quiet)
+    groups = {group.name: group for group in source.groups}
+    unread = set() if source.is_complete else {"the list of groups"}
     try:
-        pages = await stored.pages(client)
-        read = stored.statements if statements else stored.last_statements
-        return HoursRecords(groups, pages, await read(client), catalog)
+        pages = await _read_pages(client, groups, top, unread)
+        found = await _read_statements(client, pages, unread, every=statements)
     except HoursUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
+    said = tuple(trouble.message for trouble in source.troubles)
+    return HoursRecords(groups, pages, found, catalog, frozenset(unread), source.is_complete, said)
+
+
+async def _read_pages(
+    client: KubeClient, groups: Mapping[str, GroupObject], top: str | None, unread: set[str]
+) -> list[CardHours]:
+    """Return all pages, or those of `top` and the groups below it that may be read by name.
+
+    Raise Failure, HoursUnreadable, ApiError or Unreachable.
+    """
+    try:
+        return await stored.pages(client)
+    except Forbidden as error:
+        if top is None:
+            hint = "name a group whose record you may read, or ask for the role bizrq-viewer"
+            raise Failure(f"{error}; {hint}", EXIT_CLUSTER) from None
+    children = hierarchy.children((group.name, group.parent) for group in groups.values())
+    found = await stored.named_pages(client, top)
+    for name in hierarchy.subtree(top, lambda at: children.get(at, ())):
+        if name != top:
+            try:
+                found += await stored.named_pages(client, name)
+            except Forbidden:
+                unread.add(f"the record of {name}")
+    return found
+
+
+async def _read_statements(
+    client: KubeClient, pages: Sequence[CardHours], unread: set[str], *, every: bool
+) -> list[Statement]:
+    """Return `every` statement, or only the last ones of deleted groups. Raise ApiError, Unreachable, HoursUnreadable.
+
+    The last ones only say of which workloads inherited hours are: without the right to list them nothing is missing
+    unless there are such hours.
+    """
+    if every:
+        return await stored.statements(client)
+    try:
+        return await stored.last_statements(client)
+    except Forbidden:
+        if any(f"{GROUP_KIND}/" in line for page in pages for line in page.status.open.settled):
+            unread.add("statements of deleted groups")
+        return []
 
 
 async def corrections(client: KubeClient, records: HoursRecords, top: str | None) -> list[CorrectionObject]:
-    """Return the corrections of a group and its subgroups. Raise Failure."""
+    """Return the corrections of a group and its subgroups. Raise Failure, ApiError or Unreachable."""
     items, _ = await client.list(stored.CORRECTIONS)
     try:
         found = [from_dict(item) for item in items]

@@ -16,10 +16,13 @@ import yaml
 
 import crds
 from bizrq.api import hours as wire
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
+from tests.support.answering import answering
 from tests.support.cluster import has_kinds
 from tests.support.objects import group
 from tests.support.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
@@ -74,7 +77,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
             statement("nlp", W1, W2, spent(TRAIN, "gpu=20 gpu.A100=20"), spent(SERVE, "gpu=5")),
             statement("old", "2026-11-01T23:00:00.000Z", W1, spent("jobs.batch/team-c/y", "gpu=9")),
         )
-        yield Bizrq(path, client)
+        async with answering(client, path.parent):
+            yield Bizrq(path, client)
 
 
 GROUP = """\
@@ -241,6 +245,46 @@ async def test_what_has_no_price_has_no_known_cost(bizrq: Bizrq) -> None:
     # A price for a GiB-hour.
     memory = await bizrq("report", "nlp", "--price", "limits.memory=0.005", "-r", "limits.memory", "-o", "json")
     assert json.loads(memory.out)[0]["costMicros"] == 305_000
+
+
+async def test_hours_say_first_what_is_wrong_with_enforcement(bizrq: Bizrq) -> None:
+    """The registration goes for a moment; the page says so, too."""
+    there = await bizrq.client.get(REGISTRATIONS, "bizrq")
+    await bizrq.client.delete(REGISTRATIONS, "bizrq")
+    said = "quota is not enforced: the webhooks are not registered, so nothing is refused"
+    try:
+        for words in ("forecast", "audit", "report --hours", "report --html -"):
+            result = await bizrq(*words.split())
+            assert (result.code, result.err.splitlines()[0]) == (0, f"bizrq: {said}"), words
+        assert f'<p class="notice">{said}</p>' in result.out
+    finally:
+        await bizrq.client.create(REGISTRATIONS, {**there, "metadata": {"name": "bizrq"}})
+    assert (await bizrq("audit")).err == ""
+
+
+async def test_hours_that_are_not_counted_alike_say_which_are_the_oldest(bizrq: Bizrq) -> None:
+    stored_page = await bizrq.client.get(CARD_HOURS, "ai")
+    stored_page["status"]["watermark"] = "2026-11-18T10:30:00.000Z"
+    written = await bizrq.client.replace(CARD_HOURS, stored_page, subresource="status")
+    first = (await bizrq("report", "--hours")).plain.splitlines()[0]
+    assert first.endswith("counted up to 2026-11-18T11:30 (ai; others later)")
+    written["status"]["watermark"] = NOW
+    await bizrq.client.replace(CARD_HOURS, written, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("words", "resources"),
+    [
+        ("report --hours -r nvidia.com/gpu", {GPU}),
+        ("report --hours -r memory", {"limits.memory"}),
+        ("report --hours -r cash/nvidia.com/gpu", {GPU}),
+        ("forecast -r nvidia.com/gpu", {GPU}),
+    ],
+)
+async def test_short_names_of_resources_mean_what_they_mean_elsewhere(
+    bizrq: Bizrq, words: str, resources: set[str]
+) -> None:
+    assert {row["resource"] for row in json.loads((await bizrq(*words.split(), "-o", "json")).out)} == resources
 
 
 async def test_no_hours_are_not_blamed_on_a_missing_budget(bizrq: Bizrq) -> None:
