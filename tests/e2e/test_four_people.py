@@ -7,6 +7,7 @@ is told differs from what the administrator of the cluster is told, unless it sa
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -18,7 +19,9 @@ import pytest_asyncio
 import yaml
 
 import crds
+from bizrq.builtin import builtin_catalog
 from bizrq.cli.rbac import ADMIN, VIEWER, manifests
+from bizrq.cli.verbs.budget import change_ceilings, parse_ceilings
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
@@ -136,6 +139,8 @@ VERBS: dict[str, tuple[int, int, int, int]] = {
     "audit": (3, 3, 0, 0),
     "audit four-nlp": (3, 3, 0, 0),
     "correct four-nlp requests.nvidia.com/gpu=-1 --reason x --dry-run": (3, 3, 0, 3),
+    "set four-nlp limits.cpu=+1 --dry-run": (3, 3, 0, 3),
+    "create four-new limits.cpu=1 cash/requests.nvidia.com/gpu=0 --parent four-ai --dry-run": (3, 3, 0, 3),
     "allow ann four-nlp --dry-run": (3, 3, 3, 3),
     "fit -f FILE --config CONFIG": (4, 4, 1, 4),
     "explain four-nlp": (3, 4, 4, 4),
@@ -219,3 +224,29 @@ async def test_somebody_is_told_that_a_workload_fits_or_not_only_if_it_does(
     for one, other in zip(told, true, strict=True):
         assert one["fits"] in (None, other["fits"])
         assert (one["fits"] is None) == bool(one.get("unread")), one
+
+
+async def test_ceilings_are_set_and_a_refusal_is_shown_as_it_is(people: People) -> None:
+    """Children have their parent's budget; the webhooks decide, in a dry run too."""
+    more = await people(PAT, "set four-nlp limits.cpu=+4")
+    assert (more.code, more.out) == (0, "four-nlp limits.cpu: 8 -> 12, used 2\n")
+    for extra in ("", " --dry-run"):
+        refused = await people(PAT, f"set four-nlp limits.cpu=1k{extra}")
+        assert (refused.code, refused.out) == (3, "")
+        assert "limits.cpu" in refused.err, refused.err
+        assert "four-ai" in refused.err, refused.err
+    less = await people(PAT, "set four-nlp limits.cpu=-4 cash/requests.nvidia.com/gpu=100")
+    assert less.out.splitlines()[0] == "four-nlp limits.cpu: 12 -> 8, used 2"
+    # Changes by an amount that meet are all kept.
+    one = parse_ceilings(["limits.cpu=+1"], relative=True)
+    changes = (change_ceilings(people.client, "four-corp", one, builtin_catalog(), dry_run=False) for _ in range(3))
+    await asyncio.gather(*changes)
+    assert (await people.client.get(GROUPS, "four-corp"))["spec"]["hard"]["limits.cpu"] == "43"
+    made = await people(
+        PAT, "create four-new limits.cpu=1 cash/requests.nvidia.com/gpu=0 --parent four-ai --contact #four"
+    )
+    assert (made.code, made.out) == (0, "bizgroupresourcequota.quota.biz.group/four-new created\n")
+    stored = await people.client.get(GROUPS, "four-new")
+    hard = {"limits.cpu": "1", "cash/requests.nvidia.com/gpu": "0"}
+    assert stored["spec"] == {"parentBizGroup": "four-ai", "contact": "#four", "hard": hard}
+    await people.client.delete(GROUPS, "four-new")
