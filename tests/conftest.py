@@ -87,6 +87,8 @@ def why_skipped(item: pytest.Item) -> str | None:
         version = real.kwargs.get("version", "")
         if version not in binaries.real_version():
             return f"needs Kubernetes {version}, and this is {binaries.real_version()}"
+    if item.get_closest_marker("browser"):
+        return binaries.why_no_browser()
     return binaries.why_no_kubectl() if item.get_closest_marker("kubectl") else None
 
 
@@ -119,6 +121,7 @@ def not_run(skipped: list[pytest.TestReport]) -> str:
     needs = [
         ("real", "a real API server", binaries.why_not_real, "make test-real"),
         ("kubectl", "kubectl", binaries.why_no_kubectl, "make test"),
+        ("browser", "a browser", binaries.why_no_browser, "make test"),
     ]
     parts = []
     for marker, what, why, command in needs:

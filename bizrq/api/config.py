@@ -102,8 +102,9 @@ def _problem(problem: dict[str, Any]) -> str:
     where = ".".join(str(part)[:64] for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _keys(problem["loc"])
-        close = difflib.get_close_matches(str(problem["loc"][-1])[:64], known, n=1, cutoff=0.0)
-        return f"{where}: no such key, did you mean {close[0]}?" if close else f"{where}: no such key"
+        close = difflib.get_close_matches(str(problem["loc"][-1])[:64], known, n=1)
+        more = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known))}"
+        return f"{where}: no such key, {more}"
     return f"{where}: {_in_words(problem)}"
 
 

@@ -397,6 +397,11 @@ def statement(
     return Statement(ObjectMeta(name=name, labels=labels), spec)
 
 
+def page_name(group: str, uid: str, number: int) -> str:
+    """Return the name of a page of the record of a group with this uid."""
+    return f"{group}.{number}.{uid[:8]}" if number else group
+
+
 def format_spent(amounts: Mapping[str, int]) -> str:
     """Format nano-units x milliseconds for people: `requests.nvidia.com/gpu=12.5h`, by resource."""
     found = [(name, value) for name in sorted(amounts) for value in to_hours({name: amounts[name]}).values()]

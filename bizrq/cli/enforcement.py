@@ -110,10 +110,12 @@ def _stale_message(late: Stale, every: int) -> str:
     return f"the counts of {len(late.groups)} of {every} groups are stale: {few(late.groups)}; the oldest was {ago}"
 
 
-async def said_first(client: KubeClient, groups: Sequence[GroupObject], namespace: str | None = None) -> None:
-    """Print a line on stderr for each trouble; `namespace` is for a dry run. Raise Unreachable."""
+async def said_first(client: KubeClient, groups: Sequence[GroupObject], namespace: str | None = None) -> list[Trouble]:
+    """Print a line on stderr for each trouble, and return them; `namespace` is for a dry run. Raise Unreachable."""
     import time
 
     admission = await look_at_webhooks(client, namespace)
-    for trouble in troubles(admission, groups, int(time.time() * 1000)):
+    found = troubles(admission, groups, int(time.time() * 1000))
+    for trouble in found:
         warn(trouble.message)
+    return found

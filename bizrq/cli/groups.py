@@ -23,6 +23,7 @@ from bizrq.cli.output.failure import (
 
 if TYPE_CHECKING:
     from bizrq.api.group import GroupObject
+    from bizrq.cli.enforcement import Trouble
     from bizrq.kube.client import ApiError, Forbidden, KubeClient
 
 Group = Annotated[
@@ -59,6 +60,8 @@ class GroupSource:
         self._missing: set[str] = set()
         self._denied: dict[str, Forbidden] = {}
         self.unread: set[str] = set()
+        #: What was said first of enforcement and counts.
+        self.troubles: list[Trouble] = []
 
     @property
     def groups(self) -> list[GroupObject]:
@@ -117,11 +120,13 @@ def _check_installed(error: ApiError) -> None:
         raise error
 
 
-async def read_groups(client: KubeClient, names: Sequence[str] = (), selector: str | None = None) -> GroupSource:
+async def read_groups(
+    client: KubeClient, names: Sequence[str] = (), selector: str | None = None, *, quiet: bool = False
+) -> GroupSource:
     """Return all groups, or where the user may not list them those of these names and what is above them.
 
-    Without a name the list is all there is to read. First says what is wrong with enforcement and counts, on stderr.
-    Raise Failure, ApiError or Unreachable.
+    Without a name the list is all there is to read. First says what is wrong with enforcement and counts, on stderr,
+    unless `quiet`. Raise Failure, ApiError or Unreachable.
     """
     from bizrq.cli.enforcement import said_first
     from bizrq.kube.client import Forbidden
@@ -134,7 +139,8 @@ async def read_groups(client: KubeClient, names: Sequence[str] = (), selector: s
             raise Failure(f"{error}; {hint}", EXIT_CLUSTER) from None
         source = GroupSource(client, is_complete=False)
         await source.named(names)
-    await said_first(client, source.groups)
+    if not quiet:
+        source.troubles = await said_first(client, source.groups)
     return source
 
 
@@ -171,14 +177,14 @@ async def read_named(client: KubeClient, names: Sequence[str]) -> GroupSource:
         await source.get(name)
     missing = [name for name in names if name not in source.items and f"group {name}" not in source.unread]
     if missing:
-        check_known(missing, await _known_names(client), is_complete=False)
+        check_known(missing, await known_names(client), is_complete=False)
     if not source.items and names:
         await source.named(names)
     await said_first(client, source.groups)
     return source
 
 
-async def _known_names(client: KubeClient) -> list[str]:
+async def known_names(client: KubeClient) -> list[str]:
     """Return the names of all groups for a message, none where the user may not list them."""
     from bizrq.kube.client import Forbidden
 

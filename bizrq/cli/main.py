@@ -19,6 +19,7 @@ from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs import (
     allow,
     audit,
+    budget,
     completion,
     correct,
     describe,
@@ -53,6 +54,8 @@ app.command("describe")(on_cluster(describe.describe))
 app.command("report")(on_cluster(report.report))
 app.command("forecast")(on_cluster(forecast.forecast))
 app.command("audit")(on_cluster(audit.audit))
+app.command("create")(on_cluster(budget.create))
+app.command("set")(on_cluster(budget.set_ceilings))
 app.command("correct")(on_cluster(correct.correct))
 app.command("allow")(on_cluster(allow.allow))
 app.command("fit")(on_cluster(fit.fit))

@@ -58,6 +58,8 @@ class Endpoint:
     verify: bool = True
     server_name: str | None = None
     proxy: str | None = None
+    #: The name of the cluster in the kubeconfig, "" without one.
+    cluster: str = ""
     #: The default namespace, as in kubectl.
     namespace: str = "default"
     #: Headers of each request: those of impersonation.
@@ -125,7 +127,7 @@ class Overrides:
             raise ConfigError("--as-group needs --as: a group is acted for together with a user")
         found = endpoint
         if self.server:
-            found = replace(found, server=_server(self.server, "--server"))
+            found = replace(found, server=_server(self.server, "--server"), cluster="")
         if self.token:
             found = replace(found, credentials=StaticCredentials({"token": self.token}))
         if self.insecure:
@@ -171,6 +173,7 @@ def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Ove
         verify=not cluster.get("insecure-skip-tls-verify", False),
         server_name=cluster.get("tls-server-name") or None,
         proxy=cluster.get("proxy-url") or None,
+        cluster=str(cluster_name),
         namespace=str(scope.get("namespace") or "default"),
     )
     return overrides.apply(found)

@@ -9,7 +9,7 @@ from bizrq.api import corrections
 from bizrq.api import hours as wire
 from bizrq.api.group import API_GROUP
 from bizrq.api.hours import CardHours, Statement
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient, NotFound, Resource
 
 CARD_HOURS = Resource(API_GROUP, "v1alpha1", wire.CARD_HOURS_PLURAL, wire.CARD_HOURS, namespaced=False)
 CORRECTIONS = Resource(API_GROUP, "v1alpha1", corrections.PLURAL, corrections.KIND, namespaced=False)
@@ -21,6 +21,22 @@ async def pages(client: KubeClient, group: str = "") -> list[CardHours]:
     items, _ = await client.list(CARD_HOURS, label_selector=_of(group))
     found = map(wire.record_of, items)
     return sorted(found, key=lambda page: (page.spec.group, page.spec.page))
+
+
+async def named_pages(client: KubeClient, group: str) -> list[CardHours]:
+    """Return the record pages of a group, each by its name, for who may not list them: [] if there is no record.
+
+    Raise Forbidden, another ApiError, Unreachable or HoursUnreadable.
+    """
+    try:
+        first = wire.record_of(await client.get(CARD_HOURS, group))
+    except NotFound as error:
+        if not error.details.get("name"):
+            # The cluster does not know the kind.
+            raise
+        return []
+    names = (wire.page_name(group, first.spec.uid, number) for number in range(1, first.status.pages))
+    return [first, *[wire.record_of(await client.get(CARD_HOURS, name)) for name in names]]
 
 
 async def statements(client: KubeClient, group: str = "") -> list[Statement]:

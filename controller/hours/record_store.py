@@ -107,7 +107,7 @@ class RecordStore:
 
     async def create(self, group: GroupObject, number: int, writer: str = "") -> StoredPage:
         """Create an empty page of a group's record. Raises ApiError, Unreachable; Conflict if it exists."""
-        name = f"{group.name}.{number}.{group.metadata.uid[:8]}" if number else group.name
+        name = wire.page_name(group.name, group.metadata.uid, number)
         spec = CardHoursSpec(group.name, group.metadata.uid, number)
         metadata = ObjectMeta(name=name, labels={wire.GROUP_LABEL: group.name})
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from bizrq.api.config import ConfigurationError
+from bizrq.api.config import Configuration, ConfigurationError
 from bizrq.builtin import builtin_catalog, builtin_registry, shared_devices
 from bizrq.settings import load, settings
 from bizrq.units.names import UnknownResource, normalize
@@ -78,6 +80,8 @@ def test_the_default_keeps_statements_for_thirteen_months_of_days():
         ({"rights": {"uses": True}}, "rights.uses: no such key, did you mean use?"),
         ({"rights": {"grant": "yes"}}, "rights.grant: 'yes' is of the wrong type: write true or false"),
         ([], "must be a map of keys to values"),
+        ({"spec": 3}, "spec: no such key, there are: adapters, controllers, countAdminAccess, "),
+        ({"hami": {"x": 3}}, "hami.x: no such key, there are: deviceSplitCount, enabled, vendors"),
         ({"strictModel": True}, "strictModel: no such key, did you mean strictModels?"),
         ({"strictModels": "yes"}, "strictModels: 'yes' is of the wrong type: write true or false"),
         ({"surge": "maybe"}, "surge: 'maybe' is not allowed: write 'ignore' or 'count'"),
@@ -128,6 +132,23 @@ def test_an_invalid_key_is_rejected(knobs, words):
     with pytest.raises(ConfigurationError) as caught:
         settings(knobs)
     assert words in str(caught.value)
+
+
+#: Values that no key takes, or few.
+ODD = [None, True, -1, 2**40, 1.5, "", "x", "\x1b[31m", [], [None], [[]], {}, {"x": {}}, {"": 1}]
+_OF_LIBRARIES = re.compile(r"(?i)input should|value error|valid (string|integer|dictionary|list|boolean)|pydantic")
+
+
+@pytest.mark.parametrize("key", sorted(field.alias or name for name, field in Configuration.model_fields.items()))
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_no_message_is_in_the_words_of_a_library(key: str, value: object) -> None:
+    said = ""
+    try:
+        settings({key: value})
+    except ConfigurationError as error:
+        said = str(error)
+    assert not _OF_LIBRARIES.search(said)
+    assert said.isprintable()
 
 
 def test_an_invalid_configuration_file_is_named_in_the_error(tmp_path):

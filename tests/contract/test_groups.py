@@ -63,9 +63,19 @@ async def test_bad_amounts_are_refused_by_the_schema_alone(client: KubeClient, u
 
 async def test_what_one_object_can_say_of_the_tree_holds_without_a_webhook(client: KubeClient, unique: str) -> None:
     own = await refusal(client.create(GROUPS, group(unique, unique, cpu="1")))
-    assert "a group cannot be its own parent" in own.message
+    assert own.message.endswith("spec.parentBizGroup: Invalid value: a group cannot be its own parent")
     long = await refusal(client.create(GROUPS, group("x" * 64, cpu="1")))
-    assert "at most 63 characters" in long.message
+    assert long.message.endswith(
+        "metadata.name: Invalid value: the name is the value of the label biz.group.resource.quota, so it has at most "
+        "63 characters"
+    )
+    # What is wrong with the characters is said, and nothing of a length that is right.
+    for name in ("Nlp", "nlp_1", "nlp-", "a..b"):
+        wrong = await refusal(client.create(GROUPS, group(name, cpu="1")))
+        assert "metadata.name: " in wrong.message, name
+        assert "RFC 1123" in wrong.message, name
+        assert "63 characters" not in wrong.message, name
+        assert "<nil>" not in wrong.message, name
     await client.create(GROUPS, group(unique, "corp", cpu="1"))
     for patch in ({"parentBizGroup": "other"}, {"parentBizGroup": None}, {"parentBizGroup": ""}):
         error = await refusal(client.patch(GROUPS, unique, {"spec": patch}))

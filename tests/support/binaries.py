@@ -1,4 +1,4 @@
-"""The programs that some tests need and this project does not install: kubectl, and those of a real API server.
+"""The programs that some tests need and this project does not install: kubectl, a browser, and a real API server's.
 
 envtest's convention says where: `$KUBEBUILDER_ASSETS`, else /usr/local/kubebuilder/bin. kubectl may be on PATH as well.
 A program that is there and cannot run here counts as missing, and the reason names its file.
@@ -17,6 +17,7 @@ ASSETS = Path(os.environ.get("KUBEBUILDER_ASSETS") or "/usr/local/kubebuilder/bi
 #: Without these there is no API server. kube-controller-manager may be absent: nothing acts on objects then.
 REQUIRED = ("etcd", "kube-apiserver")
 OPTIONAL = ("kube-controller-manager",)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def program(name: str) -> Path | None:
@@ -61,6 +62,19 @@ def why_no_kubectl() -> str | None:
     """Return why kubectl cannot be used, None if it can."""
     path = kubectl()
     return f"no kubectl on PATH or in {ASSETS}" if path is None else _defect(path, "version", "--client")
+
+
+@cache
+def browser() -> Path | None:
+    """Return the browser to use: a Chromium or Chrome of PATH."""
+    return next((Path(found) for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+@cache
+def why_no_browser() -> str | None:
+    """Return why no browser can be used, None if one can."""
+    path = browser()
+    return f"none of {', '.join(BROWSERS)} on PATH" if path is None else _defect(path, "--version")
 
 
 def _defect(path: Path, *arguments: str) -> str | None:

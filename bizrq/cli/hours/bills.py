@@ -1,7 +1,6 @@
-"""Print bills of hours for `bizrq report`, in every form and as an HTML page.
+"""Print bills of hours for `bizrq report`, in every form of `-o`.
 
-This file alone decides the columns of a bill. `bizrq.hours.bill` makes the rows, `records.py` selects the lines, and
-`page.py` lays out the page.
+This file alone decides the columns of a bill. `bizrq.hours.bill` makes the rows, and `records.py` selects the lines.
 """
 
 from __future__ import annotations
@@ -10,26 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import run_on
-from bizrq.cli.groups import check_known
-from bizrq.cli.hours.charts import Bar
-from bizrq.cli.hours.outlook import BudgetOutlook, budget_outlooks, format_exhaustion, format_top_consumers
-from bizrq.cli.hours.page import PageSection, PageTable, render_page
+from bizrq.cli.groups import check_known, end_unread
+from bizrq.cli.hours.prices import Costs, Prices, costs_of, format_money, key_of, micros, price_warnings
 from bizrq.cli.hours.records import (
     HoursRecords,
     format_hours,
-    format_left,
     format_local_time,
+    named_hours,
     period_name,
     read_records,
     select_lines,
-    unit,
 )
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, progress, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives, few, progress, warn
 from bizrq.cli.output.tables import OutputFormat, print_as, print_table
 from bizrq.cli.output.view import canonical_name, tree_view
 from bizrq.hours.bill import BillLine, BillRow, GroupBy, bill_rows, covering_period, rolled_up, totals
@@ -37,7 +32,7 @@ from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period
 from bizrq.units import quantity
 from bizrq.units.base import seconds, seconds_unit
-from bizrq.units.names import Catalog, base_and_model, is_cash, metered_resource
+from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.times import format_timestamp, parse_timestamp
 
 if TYPE_CHECKING:
@@ -59,6 +54,12 @@ class Bill:
     lines: Sequence[BillLine]
     rows: Sequence[BillRow]
     subtree: dict[tuple[object, ...], int]
+    prices: Prices | None = None
+
+    @cached_property
+    def costs(self) -> Costs | None:
+        """Return what the rows cost, None without prices."""
+        return None if self.prices is None else costs_of(self.lines, self.by, self.prices)
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -74,6 +75,13 @@ class Bill:
             for f in view.resources
             if is_cash(f.resource)
         }
+
+    def with_subgroups(self, row: BillRow) -> int | None:
+        """Return the hours of a row with those of its subgroups, or its own where the bill is not by group.
+
+        They are unknown, None, where there may be subgroups that the person may not read.
+        """
+        return None if self.books.unread else self.subtree.get(key_of(row), row.amount)
 
     def is_open(self, row: BillRow) -> bool:
         """Return True if the row is of its group's open period: today's budgets are not those of past periods."""
@@ -94,11 +102,13 @@ def print_bill(
     which: str,
     form: OutputFormat,
     catalog: Catalog,
+    prices: Prices | None = None,
 ) -> None:
     """Print the used hours in one of the forms. Raise Failure."""
-    records = _books(client, group, catalog, past=which != "current")
-    found = _bill(records, group, _of(records, select_lines(records, which), resource), by)
-    _warn_of_open_periods(found)
+    records = read_books(client, group, catalog, past=which != "current")
+    found = make_bill(records, group, of_resource(records, select_lines(records, which), resource), by, prices)
+    for sentence in notices(found):
+        warn(sentence)
     print_as(
         form,
         names=sorted({line.group for line in found.lines}),
@@ -106,36 +116,21 @@ def print_bill(
         rows=[_as_json(found, row) for row in found.rows],
         table=lambda: _print(found),
     )
+    end_unread(records.unread, so=UNKNOWN_BELOW)
 
 
-def write_page(
-    client: KubeClient, file: Path, group: str | None, resource: str | None, which: str, catalog: Catalog
-) -> None:
-    """Write the bills and the forecast as one HTML page. Raise Failure."""
-    records = _books(client, group, catalog, past=True)
-    found = _bill(records, group, _of(records, select_lines(records, which), resource), [GroupBy.GROUP])
-    _warn_of_open_periods(found)
-    title = f"Card-hours of {group}" if group else "Card-hours"
-    inside = [
-        each for each in budget_outlooks(records, None) if group in (None, each.group, *records.ancestors(each.group))
-    ]
-    text = render_page(
-        title, _facts(found), _sections(found, _of(records, select_lines(records, "all"), resource), inside)
-    )
-    if str(file) == "-":
-        terminal.write(text)
-        return
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise Failure(f"--html {file}: {error.strerror}", EXIT_BAD_INPUT) from None
-    terminal.write(f"wrote {file}: {len(text.encode()):,} bytes, open it in a browser\n")
+#: What follows where some groups or records may not be read.
+UNKNOWN_BELOW = "what their groups have used is unknown"
 
 
-def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
+def _has_subtrees(by: Sequence[GroupBy]) -> bool:
+    return GroupBy.GROUP in by and _OF_TREES.issuperset(by)
+
+
+def read_books(client: KubeClient, group: str | None, catalog: Catalog, *, past: bool) -> HoursRecords:
     async def work(client: KubeClient) -> HoursRecords:
         progress("reading groups, records of hours and statements" if past else "reading groups and records of hours")
-        return await read_records(client, catalog, statements=past)
+        return await read_records(client, catalog, group, statements=past)
 
     records = run_on(client, work)
     if group is not None:
@@ -143,76 +138,78 @@ def _books(client: KubeClient, group: str | None, catalog: Catalog, *, past: boo
     return records.subtree(group)
 
 
-def _of(records: HoursRecords, lines: list[BillLine], resource: str | None) -> list[BillLine]:
-    """Return the lines, limited to one resource and its models if it is given. Raise Failure."""
+def of_resource(records: HoursRecords, lines: list[BillLine], resource: str | None) -> list[BillLine]:
+    """Return the lines, limited to the resource that is named and its models. Raise Failure."""
     if resource is None:
         return lines
-    wanted = metered_resource(canonical_name(resource, records.catalog))
-
-    def is_of(name: str) -> bool:
-        return name == wanted or (base_and_model(name, records.catalog) or ("",))[0] == wanted
-
     there = {name for line in lines for name in line.amounts}
-    if there and not any(map(is_of, there)):
-        raise Failure(f"no hours of {wanted} are recorded; {alternatives(wanted, sorted(there))}", EXIT_BAD_INPUT)
-    return [line._replace(amounts={name: n for name, n in line.amounts.items() if is_of(name)}) for line in lines]
+    wanted = named_hours(resource, there, records.catalog)
+    if there and not wanted:
+        said = metered_resource(canonical_name(resource, records.catalog))
+        raise Failure(f"no hours of {said} are recorded; {alternatives(said, sorted(there))}", EXIT_BAD_INPUT)
+    return [line._replace(amounts={name: n for name, n in line.amounts.items() if name in wanted}) for line in lines]
 
 
-def _bill(records: HoursRecords, top: str | None, lines: list[BillLine], by: Sequence[GroupBy]) -> Bill:
+def make_bill(
+    records: HoursRecords, top: str | None, lines: list[BillLine], by: Sequence[GroupBy], prices: Prices | None = None
+) -> Bill:
+    """Return the bill of these lines; rows by group also have their subtrees."""
     found = bill_rows(lines, by, catalog=records.catalog)
-    if GroupBy.GROUP not in by or not _OF_TREES.issuperset(by):
-        return Bill(records, top, by, lines, found, {})
+    if not _has_subtrees(by):
+        return Bill(records, top, by, lines, found, {}, prices)
     # Leave out the groups above the selected one: only a part of their hours is here.
     over = set(records.ancestors(top)) if top is not None else set()
     below = rolled_up(lines, lambda group: [name for name in records.ancestors(group) if name not in over])
     whole = bill_rows(below, by, catalog=records.catalog)
-    own = {_key(row): row.amount for row in found}
+    own = {key_of(row): row.amount for row in found}
     return Bill(
         records,
         top,
         by,
         lines,
-        [row._replace(amount=own.get(_key(row), 0)) for row in whole],
-        {_key(row): row.amount for row in whole},
+        [row._replace(amount=own.get(key_of(row), 0)) for row in whole],
+        {key_of(row): row.amount for row in whole},
+        prices,
     )
 
 
-def _key(row: BillRow) -> tuple[object, ...]:
-    return row[:-2]
-
-
-def _warn_of_open_periods(found: Bill) -> None:
-    """Warn of past periods that may still change."""
-    closing = {
-        period_name(
-            Period(parse_timestamp(each.start) if each.start else None, None), found.books.zone(page.spec.group)
-        )
-        for page in found.books.pages
-        for each in page.status.closing
+def notices(found: Bill) -> list[str]:
+    """Return a sentence for each past period in the bill that may still change, and for what has no price."""
+    records = found.books
+    shown = {
+        (line.period.start or 0, records.zone(line.group))
+        for line in found.lines
+        if line.period in records.closing_periods
     }
-    shown = {period_name(line.period, found.books.zone(line.group)) for line in found.lines}
-    for start in sorted(closing & shown):
-        warn(f"the period that began {start} is not closed yet; pods that ended late may still be added")
+    closing = [
+        f"the period that began {period_name(Period(start or None), zone)} is not closed yet; "
+        "pods that ended late may still be added"
+        for start, zone in sorted(shown)
+    ]
+    return closing + ([] if found.prices is None else price_warnings(found.lines, found.prices))
 
 
 # Forms
 
 
+#: The text of a row without such a value.
+NO_VALUE = {GroupBy.NAMESPACE: "(no namespace)", GroupBy.MODEL: "(no model)"}
 _SHARE, _OF_BUDGET = "% of total", "% of budget"
 
 
 def _heads(found: Bill) -> list[str]:
     """Return the columns of a table."""
-    of_group = [*(["subtree"] if found.subtree else []), "budget", _OF_BUDGET]
+    of_group = [*(["subtree"] if _has_subtrees(found.by) else []), "budget", _OF_BUDGET]
     by = [each.value for each in GroupBy if each in found.by]
-    return [*by, "resource", "hours", *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
+    cost = [found.prices.money] if found.prices is not None else []
+    return [*by, "resource", "hours", *cost, *(of_group if GroupBy.GROUP in found.by else []), _SHARE]
 
 
 def _plain_heads(found: Bill) -> list[str]:
     """Return the columns of CSV. Their names are keys of JSON."""
-    of_group = [*(["subtreeSeconds"] if found.subtree else []), "budgetSeconds", "percentOfBudget"]
+    of_group = [*(["subtreeSeconds"] if _has_subtrees(found.by) else []), "budgetSeconds", "percentOfBudget"]
     by = [each.value for each in GroupBy if each in found.by]
-    of_row = ["percentOfTotal", "from", "to", "exact"]
+    of_row = ["percentOfTotal", "from", "to", "exact", *(["costMicros", "currency"] if found.prices else [])]
     return [*by, "resource", "unit", "seconds", *(of_group if GroupBy.GROUP in found.by else []), *of_row]
 
 
@@ -223,13 +220,16 @@ def _as_json(found: Bill, row: BillRow) -> dict[str, Any]:
         "resource": row.resource,
         "unit": seconds_unit(row.resource),
         "seconds": seconds(row.resource, row.amount),
-        "percentOfTotal": _percent(row.amount, found.totals[row.resource]),
+        "percentOfTotal": percent(row.amount, found.totals[row.resource]),
         "from": None if row.span.start is None else format_timestamp(row.span.start),
         "to": None if row.span.end is None else format_timestamp(row.span.end),
         "exact": str(row.amount),
     }
-    if found.subtree:
-        values["subtreeSeconds"] = seconds(row.resource, found.subtree[_key(row)])
+    if found.costs is not None:
+        values |= {"costMicros": micros(found.costs.of(row)), "currency": found.costs.prices.currency or None}
+    if _has_subtrees(found.by):
+        whole = found.with_subgroups(row)
+        values["subtreeSeconds"] = None if whole is None else seconds(row.resource, whole)
     if row.group is not None:
         budget = _budget(found, row)
         values["budgetSeconds"] = None if budget is None else seconds(row.resource, budget)
@@ -251,11 +251,11 @@ def _budget(found: Bill, row: BillRow) -> int | None:
 def _percent_of_budget(found: Bill, row: BillRow) -> int | None:
     """Return the share of its budget that a group and its subgroups have used; None without a budget."""
     budget = _budget(found, row)
-    used = found.subtree[_key(row)] if found.subtree else row.amount
-    return None if budget is None else _percent(used, budget)
+    used = found.with_subgroups(row)
+    return None if budget is None or used is None else percent(used, budget)
 
 
-def _percent(amount: int, whole: int) -> int | None:
+def percent(amount: int, whole: int) -> int | None:
     """Return the rounded share of the whole; None if credits make the whole 0 or less."""
     return (amount * 200 + whole) // (2 * whole) if whole > 0 else None
 
@@ -275,8 +275,13 @@ def _print(found: Bill) -> None:
         cells += [[_cell(found, row, head) for head in heads] for row in mine]
         if len(mine) > 1:
             total = {"resource": resource, "hours": format_hours(resource, found.totals[resource]), heads[0]: "TOTAL"}
+            if found.costs is not None:
+                total[found.costs.prices.money] = format_money(found.costs.total(mine))
             cells.append([Text(total.get(head, ""), "bold") for head in heads])
-    print_table(heads, cells, right=("hours", "subtree", "budget", _SHARE, _OF_BUDGET), drop=(_SHARE, "budget"))
+    money = found.prices.money if found.prices is not None else "cost"
+    print_table(heads, cells, right=("hours", money, "subtree", "budget", _SHARE, _OF_BUDGET), drop=(_SHARE, "budget"))
+    if found.costs is not None:
+        terminal.print_sentences(console, [f"{name}: {text}" for name, text in money_facts(found)], 0)
     if any(quantity.in_bytes(row.resource) for row in found.rows):
         terminal.print_sentences(console, ["Hours of memory are GiB-hours."], 0)
 
@@ -294,28 +299,47 @@ def _cell(found: Bill, row: BillRow, head: str) -> Text:
 
     if head in ("resource", "hours"):
         return Text(row.resource if head == "resource" else format_hours(row.resource, row.amount))
+    if found.costs is not None and head == found.costs.prices.money:
+        return Text(format_money(found.costs.of(row)))
     if head == "subtree":
-        return Text(format_hours(row.resource, found.subtree[_key(row)]))
+        whole = found.with_subgroups(row)
+        return Text("?", "dim") if whole is None else Text(format_hours(row.resource, whole))
     if head == "budget" and found.is_open(row):
         budget = _budget(found, row)
         return Text("unlimited", "dim") if budget is None else Text(format_hours(row.resource, budget))
     if head in ("budget", _SHARE, _OF_BUDGET):
-        value = {_SHARE: _percent(row.amount, found.totals[row.resource]), _OF_BUDGET: _percent_of_budget(found, row)}
+        value = {_SHARE: percent(row.amount, found.totals[row.resource]), _OF_BUDGET: _percent_of_budget(found, row)}
         share = value.get(head)
         if share is None:
             # Of no budget there is no share; the budget of a past period is not recorded.
-            return Text("" if head != "budget" else "?", "dim")
+            is_unknown = head == "budget" or (head == _OF_BUDGET and _budget(found, row) and found.books.unread)
+            return Text("?" if is_unknown else "", "dim")
         return Text(f"{share}%", "red" if head == _OF_BUDGET and share >= 100 else "")
     value = _columns(found, row)[head]
-    return Text(value or _NONE.get(GroupBy(head), ""), "" if value else "dim")
+    return Text(value or NO_VALUE.get(GroupBy(head), ""), "" if value else "dim")
 
 
 def _caption(found: Bill) -> str:
-    of, when, *until = (text for _, text in _facts(found))
+    of, when, *until = (text for _, text in bill_facts(found))
     return ", ".join([of, when, *(f"counted up to {text}" for text in until)])
 
 
-def _facts(found: Bill) -> list[tuple[str, str]]:
+def counted_up_to(found: Bill) -> list[str]:
+    """Return the time up to which all hours are counted, and of which groups that is if others are counted further."""
+    pages = found.books.pages
+    at = {page.spec.group: parse_timestamp(page.status.watermark) for page in pages if page.status.watermark}
+    for page in pages:
+        if page.status.watermark:
+            at[page.spec.group] = min(at[page.spec.group], parse_timestamp(page.status.watermark))
+    if not at:
+        return []
+    oldest = min(at.values())
+    of = sorted(group for group, time in at.items() if time == oldest)
+    behind = f" ({few(of)}; others later)" if len(of) < len(at) else ""
+    return [f"{format_local_time(oldest, found.zone)}{behind}"]
+
+
+def bill_facts(found: Bill) -> list[tuple[str, str]]:
     """Return the groups, the period, and the time up to which hours are counted."""
     whole, zone = covering_period([line.period for line in found.lines]), found.zone
     when = (
@@ -325,108 +349,17 @@ def _facts(found: Bill) -> list[tuple[str, str]]:
     )
     facts = [("Groups", f"{found.top} and its subgroups" if found.top else "all groups")]
     facts.append(("Period", f"{'' if whole.end else 'since '}{when}, {zone}"))
-    watermarks = [parse_timestamp(page.status.watermark) for page in found.books.pages if page.status.watermark]
-    if watermarks:
-        facts.append(("Counted up to", format_local_time(min(watermarks), zone)))
+    facts += [("Counted up to", text) for text in counted_up_to(found)]
     return facts
 
 
-# The page
-
-
-def _sections(found: Bill, ever: Sequence[BillLine], ahead: Sequence[BudgetOutlook]) -> list[PageSection]:
-    return [
-        PageSection(
-            f"{name}, in {unit(name)}", _tables(found, ever, [each for each in ahead if each.resource == name], name)
-        )
-        for name in found.totals
-    ]
-
-
-def _tables(found: Bill, ever: Sequence[BillLine], ahead: Sequence[BudgetOutlook], resource: str) -> list[PageTable]:
-    def of(lines: Sequence[BillLine], by: GroupBy) -> list[BillRow]:
-        return [row for row in bill_rows(lines, [by], catalog=found.books.catalog) if row.resource == resource]
-
-    by_model = of(found.lines, GroupBy.MODEL)
-    return [
-        _table(found, GroupBy.PERIOD, of(ever, GroupBy.PERIOD), "Over periods"),
-        _table(found, GroupBy.GROUP, [row for row in found.rows if row.resource == resource]),
-        _table(found, GroupBy.NAMESPACE, of(found.lines, GroupBy.NAMESPACE)),
-        _table(found, GroupBy.WORKLOAD, of(found.lines, GroupBy.WORKLOAD)),
-        *([_table(found, GroupBy.MODEL, by_model)] if any(row.model for row in by_model) else []),
-        *([_forecast(ahead)] if ahead else []),
-    ]
-
-
-#: The text of a row without such a value.
-_NONE = {GroupBy.NAMESPACE: "(no namespace)", GroupBy.MODEL: "(no model)"}
-
-
-def _table(found: Bill, by: GroupBy, made: Sequence[BillRow], title: str = "") -> PageTable:
-    """Return the rows as text: periods in order, everything else the largest first."""
-    if by is not GroupBy.PERIOD:
-        made = sorted(made, key=lambda row: -row.amount)
-    all_of_it = sum(row.amount for row in made)
-    texts: list[list[str]] = []
-    for row in made:
-        value = period_name(row.period, found.zone) if row.period else getattr(row, by.value)
-        below = [format_hours(row.resource, found.subtree[_key(row)])] if by is GroupBy.GROUP else []
-        share = _percent(row.amount, all_of_it)
-        texts.append(
-            [
-                value or _NONE.get(by, ""),
-                format_hours(row.resource, row.amount),
-                *below,
-                "" if share is None else f"{share} %",
-            ]
-        )
-    whole = format_hours(made[0].resource, all_of_it) if made else ""
-    below = ["With subgroups"] if by is GroupBy.GROUP else []
-    of = unit(made[0].resource) if made else "hours"
-    return PageTable(
-        title or f"By {by.value}",
-        of,
-        [by.value.capitalize(), f"{of[:1].upper()}{of[1:]}", *below, "Share"],
-        range(1, 4),
-        texts,
-        [Bar(text[0], row.amount, text[1]) for row, text in zip(made, texts, strict=True)],
-        ["Total", whole, *[""] * len(below), ""],
-        kind="columns" if by is GroupBy.PERIOD else "bars",
-    )
-
-
-#: The longest bar: a budget that is overused many times must not shorten the other bars.
-_LONGEST = 1500
-
-
-def _forecast(ahead: Sequence[BudgetOutlook]) -> PageTable:
-    """Return each budget with a bar of its used share, in parts of a thousand."""
-
-    def share(each: BudgetOutlook, amount: int) -> int:
-        return amount * 1000 // each.budget.hard if each.budget.hard else 1000 * (amount > 0)
-
-    def bar(each: BudgetOutlook) -> Bar:
-        used, later = share(each, each.used), share(each, each.projected)
-        return Bar(each.group, min(_LONGEST, used), f"{used // 10} % used", min(_LONGEST, later), 1000)
-
-    texts = [
-        [
-            each.group,
-            format_hours(each.resource, each.budget.hard),
-            format_hours(each.resource, each.used),
-            format_left(each.resource, each.budget.hard, each.used),
-            format_hours(each.resource, each.budget.total_burn * HOUR),
-            format_exhaustion(each),
-            format_top_consumers(each),
-        ]
-        for each in ahead
-    ]
-    return PageTable(
-        "Forecast",
-        "percent of each budget",
-        ["Group", "Budget", "Used", "Left", "Burn per hour", "Exhausted", "Workloads"],
-        range(1, 5),
-        texts,
-        [bar(each) for each in ahead],
-        note="Assumes that running workloads continue. Pale: usage at the period's end, or in 30 days if it has none.",
-    )
+def money_facts(found: Bill) -> list[tuple[str, str]]:
+    """Return what all priced hours cost, and the prices; nothing without prices."""
+    if found.costs is None:
+        return []
+    prices, rows = found.costs.prices, [row for row in found.rows if found.costs.prices.has(row.resource)]
+    whole = found.costs.total(rows)
+    said = "unknown: some hours have no price" if whole is None else f"{format_money(whole)} {prices.currency}".strip()
+    left_out = sorted({row.resource for row in found.rows if not prices.has(row.resource)})
+    without = f", without {', '.join(left_out)}" if left_out else ""
+    return [("Total cost", f"{said}{without}"), ("Prices of an hour", prices.text())]

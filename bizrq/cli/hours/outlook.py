@@ -5,19 +5,21 @@ This file alone decides what a forecast is made of; `bizrq.hours.forecast` predi
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from bizrq.api import hours as wire
 from bizrq.api.hours import CardHours
-from bizrq.cli.hours.records import HoursRecords, format_local_time, period_of
-from bizrq.cli.output.view import tree_view
+from bizrq.cli.hours.records import HoursRecords, format_local_time, named_hours, period_of
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, alternatives
+from bizrq.cli.output.view import ResourceView, TreeView, canonical_name, tree_view
 from bizrq.hours.bill import BillLine
 from bizrq.hours.forecast import HORIZON, Budget, time_to_exhaustion, top_consumers
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period
 from bizrq.units import quantity
-from bizrq.units.names import cash_name, is_cash, metered_resource
+from bizrq.units.names import Catalog, cash_name, is_cash, metered_resource
 from bizrq.units.times import parse_timestamp
 
 
@@ -33,6 +35,8 @@ class BudgetOutlook:
     exhausted_at: int | None
     workloads: tuple[tuple[str, int], ...]
     zone: str
+    #: False where there may be subgroups, and so burn, that the person may not read.
+    is_complete: bool = True
 
     @property
     def used(self) -> int:
@@ -89,15 +93,21 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
     for line in records.open_lines():
         if line.group in accounts:
             accounts[line.group].spend(line)
-    wanted = cash_name(metered_resource(resource)) if resource is not None else None
-    tree = tree_view(records.groups.values(), records.catalog, wanted)
+    tree = tree_view(records.groups.values(), records.catalog)
+    shown = _shown({metered_resource(f.resource) for f in _budgets(tree)}, resource, records.catalog)
 
     @cache
     def budget(group: str, name: str) -> Budget:
         view, account = tree.groups[group], accounts[group]
-        hard = next((f.hard for f in view.resources if f.resource == cash_name(name)), 0) * HOUR
+        figures = next((f for f in view.resources if f.resource == cash_name(name)), None)
         burn = sum(account.burns.get(name, {}).values())
-        return Budget(hard, account.spent.get(name, 0), burn, [budget(child, name) for child in view.children])
+        children = [budget(child, name) for child in view.children]
+        if not records.is_complete and figures is not None:
+            # What the status says of children that may not be read.
+            unseen = (figures.granted or 0) * HOUR - sum(max(child.hard, child.used(0)) for child in children)
+            children.append(Budget(max(0, unseen), 0, 0))
+        hard = figures.hard * HOUR if figures is not None else 0
+        return Budget(hard, account.spent.get(name, 0), burn, children)
 
     # A group without a record is in the period of its tree.
     of_tree: dict[str, _OpenPeriod] = {}
@@ -111,13 +121,29 @@ def budget_outlooks(records: HoursRecords, resource: str | None = None) -> list[
         known = account if account.counted is not None else of_tree[records.root(view.name)]
         counted = known.counted or 0
         until = records.until(view.name, known.period)
-        for name in (metered_resource(figures.resource) for figures in view.resources if is_cash(figures.resource)):
+        mine_of = (metered_resource(f.resource) for f in view.resources if is_cash(f.resource))
+        for name in (each for each in mine_of if each in shown):
             mine = budget(view.name, name)
             out = time_to_exhaustion(mine, HORIZON if until is None else max(1, until - counted))
             workloads = tuple(top_consumers(account.burns.get(name, {})))
             at = None if out is None or not counted else counted + out
-            found.append(BudgetOutlook(view.name, name, mine, counted, until, at, workloads, records.zone(view.name)))
+            zone, is_complete = records.zone(view.name), not records.unread
+            found.append(BudgetOutlook(view.name, name, mine, counted, until, at, workloads, zone, is_complete))
     return found
+
+
+def _budgets(tree: TreeView) -> Iterator[ResourceView]:
+    return (f for view in tree.groups.values() for f in view.resources if is_cash(f.resource))
+
+
+def _shown(there: Collection[str], resource: str | None, catalog: Catalog) -> Collection[str]:
+    """Return the metered resources to show, of those that have a budget. Raise Failure where a name is for none."""
+    wanted = there if resource is None else named_hours(resource, there, catalog)
+    if resource is not None and there and not wanted:
+        said = cash_name(metered_resource(canonical_name(resource, catalog)))
+        others = alternatives(said, sorted(map(cash_name, there)))
+        raise Failure(f"no group has a ceiling for {said}; {others}", EXIT_BAD_INPUT)
+    return wanted
 
 
 def format_exhaustion(each: BudgetOutlook) -> str:
@@ -127,7 +153,10 @@ def format_exhaustion(each: BudgetOutlook) -> str:
         return "exhausted" if own else "fully granted"
     if each.exhausted_at is not None:
         minute = each.exhausted_at // 60_000 * 60_000
-        return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}"
+        sooner = "" if each.is_complete else ", or before"
+        return f"{format_local_time(minute, each.zone)}, in {_long(each.exhausted_at - each.counted)}{sooner}"
+    if not each.is_complete:
+        return "unknown"
     if each.until is not None:
         return f"not before {format_local_time(each.until, each.zone)}"
     return "not for years" if each.budget.total_burn else "never: nothing runs"

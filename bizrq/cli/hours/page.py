@@ -20,9 +20,10 @@ _PAIRED = 4
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --line: #d0d7de; --rest: #eef1f4;
-  --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
+  --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; --grid: #d0d7de; --notice: #fff3d6; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9da7b3; --paper: #14181d; --line: #3a424c;
-  --rest: #232a32; --bar: #6ea8e6; --later: #35557a; --over: #ff8a80; --credit: #7fd1a0; } }
+  --rest: #232a32; --bar: #6ea8e6; --later: #35557a; --over: #ff8a80; --credit: #7fd1a0; --grid: #3a424c;
+  --notice: #3d3214; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; }
@@ -30,8 +31,9 @@ h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
 h2 { border-top: 2px solid var(--line); margin-top: 3rem; padding-top: 1rem; }
 p, dd, caption { color: var(--soft); }
 dl { display: grid; gap: 0 1rem; grid-template-columns: max-content 1fr; }
-dd { margin: 0; }
+dd { margin: 0; overflow-wrap: anywhere; }
 a { color: inherit; }
+.notice { background: var(--notice); border-left: 4px solid var(--over); color: var(--ink); padding: .5rem 1rem; }
 .pair { align-items: flex-start; display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin-bottom: 2rem; }
 .pair > * { flex: 1 1 26rem; min-width: 0; }
 @media (min-width: 60rem) { .pair > figure { position: sticky; top: 1rem; } }
@@ -43,23 +45,33 @@ caption { text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 td { min-width: 8rem; } td.n { min-width: 0; } .wide td:last-child { min-width: 14rem; }
+.wide td:nth-child(2) { min-width: 9rem; } .wide td:nth-child(3):not(.n) { min-width: 14.5rem; }
+.wide tbody th { min-width: 10rem; }
 th.n, td.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
-thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
+thead th { border-bottom: 2px solid var(--line); overflow-wrap: normal; vertical-align: bottom; }
 thead th.n { white-space: normal; }
 tbody th { font-weight: normal; min-width: 7rem; }
-tfoot th, tfoot td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
+.total th, .total td { border-bottom: 0; border-top: 2px solid var(--line); font-weight: bold; }
 svg { display: block; height: auto; max-width: 32rem; width: 100%; }
-svg text { fill: currentColor; font-size: 12px; font-variant-numeric: tabular-nums; }
+svg text { fill: var(--ink); font-size: 12px; font-variant-numeric: tabular-nums; paint-order: stroke;
+  stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
+svg text.tick { fill: var(--soft); }
 .rest { fill: var(--rest); } .bar { fill: var(--bar); } .later { fill: var(--later); } .over { fill: var(--over); }
 .credit { fill: var(--credit); } .limit { fill: var(--ink); } .axis { stroke: var(--soft); }
+.grid { stroke: var(--grid); }
+.bar.open { stroke: var(--bar); } .credit.open { stroke: var(--credit); }
 @page { margin: 12mm; }
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --paper: #fff; --line: #999; --rest: #eee;
-    --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; }
+    --bar: #2f6fb3; --later: #a9c9ec; --over: #b3261e; --credit: #2e7d4f; --grid: #ddd;
+    --notice: #fff; }
   body { max-width: none; padding: 0; font-size: 9pt; } nav { display: none; } .pair { display: block; }
   .wide { overflow: visible; } svg { max-width: 24rem; }
   .pair > figure { position: static; } thead { display: table-header-group; }
-  tfoot { display: table-row-group; } tr, figure { break-inside: avoid; }
-  h2, h3 { break-after: avoid; } .wide table { font-size: 7.5pt; } .wide td { min-width: 4.5rem; }
+  tr, figure { break-inside: avoid; } .total { break-before: avoid; }
+  tbody tr:nth-child(-n+2), tbody tr:nth-last-child(-n+4):not(:last-child) { break-after: avoid; }
+  h1, h2, h3, figcaption { break-after: avoid; } .wide table { font-size: 7.5pt; }
+  .wide tbody th, .wide td, .wide td:nth-child(2), .wide td:nth-child(3):not(.n) { min-width: 5.5rem; }
+  .wide td.n { min-width: 0; }
   * { print-color-adjust: exact; } }
 """
 #: Load nothing and run nothing, whatever a name contains.
@@ -70,7 +82,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-
 class PageTable:
     """A table of text with its chart, in `unit`.
 
-    `numbers` are the right-aligned columns.
+    `numbers` are the right-aligned columns. `one` is the amount of a shown unit in the chart, and `suffix` its name.
     """
 
     title: str
@@ -82,18 +94,22 @@ class PageTable:
     total: Sequence[str] = ()
     note: str = ""
     kind: Literal["bars", "columns"] = "bars"
+    one: int = 1
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """The tables of one resource."""
+    """Tables under one heading."""
 
     title: str
     tables: Sequence[PageTable]
 
 
-def render_page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence[PageSection]) -> str:
-    """Return the page as HTML text."""
+def render_page(
+    title: str, facts: Sequence[tuple[str, str]], notices: Sequence[str], sections: Sequence[PageSection]
+) -> str:
+    """Return the page as HTML text: a list of facts, notices of what is wrong, and the sections."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -103,7 +119,9 @@ def render_page(title: str, facts: Sequence[tuple[str, str]], sections: Sequence
         element("style", _STYLE),
     )
     facts_list = [part for name, text in facts for part in (element("dt", name), element("dd", text))]
-    body = element("body", element("main", element("h1", title), element("dl", *facts_list), *_body(sections)))
+    said = [element("p", text, class_="notice") for text in notices]
+    top = element("h1", title), element("dl", *facts_list), *said
+    body = element("body", element("main", *top, *_body(sections)))
     return f"<!DOCTYPE html>\n{tostring(element('html', head, body, lang='en'), 'unicode', method='html')}\n"
 
 
@@ -112,7 +130,7 @@ def _body(sections: Sequence[PageSection]) -> Iterator[Element]:
         links = [
             element("li", element("a", section.title, href=f"#{number}")) for number, section in enumerate(sections)
         ]
-        yield element("nav", element("ul", *links), aria_label="Resources")
+        yield element("nav", element("ul", *links), aria_label="Sections")
     for number, section in enumerate(sections):
         yield element("h2", section.title, id=number)
         for table in section.tables:
@@ -130,7 +148,7 @@ def _pair(table: PageTable, title: str) -> Element:
     part = "" if len(shown) == len(table.chart) else f", the {which} {len(shown)} of {len(table.chart)}"
     caption = element("figcaption", f"{table.unit[:1].upper()}{table.unit[1:]}{part}")
     seen = any(bar.amount or bar.later for bar in shown)
-    chart = [element("figure", caption, drawn(title, shown))] if seen else []
+    chart = [element("figure", caption, drawn(title, shown, table.one, table.suffix))] if seen else []
     layout = "wide" if len(table.heads) > _PAIRED else "pair"
     return element("section", element("h3", table.title), element("div", *chart, _table(table), class_=layout))
 
@@ -155,9 +173,15 @@ def _table(table: PageTable) -> Element:
     if len(table.rows) > len(rows):
         note.append(f"Shows {len(rows)} of {len(table.rows)} rows; the total covers all rows.")
     parts = [element("caption", " ".join(note))] if note else []
-    parts += [element("thead", element("tr", *heads)), element("tbody", *map(cells, rows))]
+    if not rows:
+        return element("table", *parts)
+    lines = list(map(cells, rows))
     if table.total:
-        parts.append(element("tfoot", cells(table.total)))
+        # A footer may be printed alone on a page; browsers keep rows of one body together.
+        total = cells(table.total)
+        total.set("class", "total")
+        lines.append(total)
+    parts += [element("thead", element("tr", *heads)), element("tbody", *lines)]
     return element("table", *parts)
 
 

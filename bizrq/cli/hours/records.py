@@ -6,7 +6,7 @@ This file alone decides which lines of a record are in a bill, which period a us
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,16 +18,16 @@ from bizrq.api.corrections import CorrectionObject, CorrectionUnreadable, from_d
 from bizrq.api.group import GroupObject, GroupUnreadable, terms_of
 from bizrq.api.hours import CardHours, HoursUnreadable, Statement, StoredCorrection, StoredPeriod
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.view import meant_resources
 from bizrq.hours import metering
 from bizrq.hours.bill import BillLine
 from bizrq.hours.metering import HOUR
 from bizrq.hours.periods import Period, next_period
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import Forbidden, KubeClient
 from bizrq.store import hours as stored
-from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units import hierarchy, quantity
-from bizrq.units.names import Catalog
+from bizrq.units.names import Catalog, base_and_model, metered_resource
 from bizrq.units.resources import Resources
 from bizrq.units.slot import GROUP_SLOT_KIND as GROUP_KIND
 from bizrq.units.times import parse_timestamp
@@ -45,6 +45,12 @@ class HoursRecords:
     pages: Sequence[CardHours]
     statements: Sequence[Statement]
     catalog: Catalog
+    #: What the person may not read, in words, of what these records should have.
+    unread: frozenset[str] = frozenset()
+    #: False where there may be groups that the person may not read.
+    is_complete: bool = True
+    #: Sentences about enforcement and stale counts, which were said first.
+    troubles: tuple[str, ...] = ()
 
     @cached_property
     def heirs(self) -> dict[str, str]:
@@ -125,6 +131,19 @@ class HoursRecords:
         """Return the open periods of a group's tree, with their ends: one, but for a moment when it closes."""
         return self._open_periods.get(self.root(group), set())
 
+    def is_open_anywhere(self, period: Period) -> bool:
+        """Return True if a tree has this period open."""
+        return any(period in periods for periods in self._open_periods.values())
+
+    @cached_property
+    def closing_periods(self) -> set[Period]:
+        """Return the periods that are over and not closed yet: late ends of pods may still be added."""
+        return {
+            (period := period_of(each.start, each.end))._replace(end=self.until(page.spec.group, period))
+            for page in self.pages
+            for each in page.status.closing
+        }
+
     @cached_property
     def _open_periods(self) -> dict[str, set[Period]]:
         found: dict[str, set[Period]] = {}
@@ -152,22 +171,72 @@ def _read(lines: Callable[[], list[BillLine]]) -> list[BillLine]:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
 
 
-async def read_records(client: KubeClient, catalog: Catalog, *, statements: bool) -> HoursRecords:
-    """Read groups and records, and with `statements` all statements. Raise Failure for an unreadable object."""
-    from bizrq.cli.groups import decode_groups
+async def read_records(
+    client: KubeClient, catalog: Catalog, top: str | None, *, statements: bool, quiet: bool = False
+) -> HoursRecords:
+    """Read groups and records, and with `statements` all statements.
 
-    items, _ = await client.list(GROUPS, transform=without_managed_fields)
-    groups = {group.name: group for group in decode_groups(items)}
+    Who may not list groups or records gets those of `top` and below that can be read by name. First says what is wrong
+    with enforcement and counts, on stderr, unless `quiet`. Raise Failure, ApiError or Unreachable.
+    """
+    from bizrq.cli.groups import read_groups
+
+    source = await read_groups(client, [top] if top else [], quiet=quiet)
+    groups = {group.name: group for group in source.groups}
+    unread = set() if source.is_complete else {"the list of groups"}
     try:
-        pages = await stored.pages(client)
-        read = stored.statements if statements else stored.last_statements
-        return HoursRecords(groups, pages, await read(client), catalog)
+        pages = await _read_pages(client, groups, top, unread)
+        found = await _read_statements(client, pages, unread, every=statements)
     except HoursUnreadable as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
+    said = tuple(trouble.message for trouble in source.troubles)
+    return HoursRecords(groups, pages, found, catalog, frozenset(unread), source.is_complete, said)
+
+
+async def _read_pages(
+    client: KubeClient, groups: Mapping[str, GroupObject], top: str | None, unread: set[str]
+) -> list[CardHours]:
+    """Return all pages, or those of `top` and the groups below it that may be read by name.
+
+    Raise Failure, HoursUnreadable, ApiError or Unreachable.
+    """
+    try:
+        return await stored.pages(client)
+    except Forbidden as error:
+        if top is None:
+            hint = "name a group whose record you may read, or ask for the role bizrq-viewer"
+            raise Failure(f"{error}; {hint}", EXIT_CLUSTER) from None
+    children = hierarchy.children((group.name, group.parent) for group in groups.values())
+    found = await stored.named_pages(client, top)
+    for name in hierarchy.subtree(top, lambda at: children.get(at, ())):
+        if name != top:
+            try:
+                found += await stored.named_pages(client, name)
+            except Forbidden:
+                unread.add(f"the record of {name}")
+    return found
+
+
+async def _read_statements(
+    client: KubeClient, pages: Sequence[CardHours], unread: set[str], *, every: bool
+) -> list[Statement]:
+    """Return `every` statement, or only the last ones of deleted groups. Raise ApiError, Unreachable, HoursUnreadable.
+
+    The last ones only say of which workloads inherited hours are: without the right to list them nothing is missing
+    unless there are such hours.
+    """
+    if every:
+        return await stored.statements(client)
+    try:
+        return await stored.last_statements(client)
+    except Forbidden:
+        if any(f"{GROUP_KIND}/" in line for page in pages for line in page.status.open.settled):
+            unread.add("statements of deleted groups")
+        return []
 
 
 async def corrections(client: KubeClient, records: HoursRecords, top: str | None) -> list[CorrectionObject]:
-    """Return the corrections of a group and its subgroups. Raise Failure."""
+    """Return the corrections of a group and its subgroups. Raise Failure, ApiError or Unreachable."""
     items, _ = await client.list(stored.CORRECTIONS)
     try:
         found = [from_dict(item) for item in items]
@@ -271,6 +340,16 @@ def format_local_time(at: int, zone: str) -> str:
 # Hours
 
 
+def named_hours(name: str, there: Collection[str], catalog: Catalog) -> set[str]:
+    """Return those of these metered resources that a name is for, and their models.
+
+    `cpu` is short for its requests and its limits, as in `tree` and `get`; `cash/` before a name changes nothing.
+    """
+    bases = {each: (base_and_model(each, catalog) or ("",))[0] for each in there}
+    wanted = meant_resources(metered_resource(name), {*bases, *bases.values()}, catalog)
+    return {each for each, base in bases.items() if wanted & {each, base}}
+
+
 def format_hours(resource: str, amount: int) -> str:
     """Return an amount in `unit(resource)`, rounded up to the thousandth."""
     return _decimal(_thousandths(resource, amount))
@@ -282,12 +361,17 @@ def format_left(resource: str, hard: int, used: int) -> str:
 
 
 def _thousandths(resource: str, amount: int) -> int:
-    return -(-amount // (HOUR * quantity.NANO // 1000 * (_GIB if quantity.in_bytes(resource) else 1)))
+    return -(-amount // (one_hour(resource) // 1000))
 
 
 def _decimal(thousandths: int) -> str:
     whole, rest = divmod(abs(thousandths), 1000)
     return f"{'-' if thousandths < 0 else ''}{whole}.{rest:03d}"
+
+
+def one_hour(resource: str) -> int:
+    """Return one `unit(resource)` as an amount: nano-units x milliseconds."""
+    return HOUR * quantity.NANO * (_GIB if quantity.in_bytes(resource) else 1)
 
 
 def unit(resource: str) -> str:

@@ -195,7 +195,7 @@ def tree_view(
     if resource is None:
         return TreeView(views, is_complete)
     there = {name for view in views.values() for f in view.resources for name in (f.resource, f.base)}
-    wanted = _meant(resource, there, catalog)
+    wanted = meant_resources(resource, there, catalog)
     if views and not wanted:
         names_there = {f.resource for view in views.values() for f in view.resources}
         others = alternatives(resource, sorted(names_there, key=lambda name: names.sort_key(name, catalog)))
@@ -207,7 +207,7 @@ def tree_view(
     return TreeView(limited, is_complete)
 
 
-def _meant(name: str, there: Collection[str], catalog: names.Catalog) -> set[str]:
+def meant_resources(name: str, there: Collection[str], catalog: names.Catalog) -> set[str]:
     """Return the resources that a name is for: the resource itself, or its requests and limits where it is short.
 
     `cpu` is short for requests.cpu and limits.cpu, `nvidia.com/gpu` for requests.nvidia.com/gpu.

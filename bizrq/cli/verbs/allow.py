@@ -9,7 +9,7 @@ import typer
 from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import check_known
+from bizrq.cli.groups import GroupSource, check_known, known_names
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
@@ -69,11 +69,9 @@ def allow(
 
 
 async def _check_group(client: KubeClient, group: str) -> None:
-    """Raise Failure for a group that does not exist."""
-    from bizrq.store.groups import GROUPS, without_managed_fields
-
-    items, _ = await client.list(GROUPS, transform=without_managed_fields)
-    check_known([group], [item["metadata"]["name"] for item in items])
+    """Raise Failure for a group that does not exist, Forbidden, another ApiError or Unreachable."""
+    if await GroupSource(client, is_complete=False).fetch(group) is None:
+        check_known([group], await known_names(client), is_complete=False)
 
 
 async def _check_ours(client: KubeClient, objects: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
-from bizrq.cli.groups import Group, OnlyResource, check_known
+from bizrq.cli.groups import Group, OnlyResource, check_known, end_unread
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 
@@ -44,7 +44,7 @@ def forecast(
     from bizrq.cli.hours.records import read_records
 
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, catalog, statements=False)
+        return await read_records(client, catalog, group, statements=False)
 
     records = run_on(client, work)
     if group is not None:
@@ -63,6 +63,7 @@ def forecast(
         document=rows,
         table=lambda: _print(found, output),
     )
+    end_unread(records.unread, so="what their groups burn is unknown, and not in the forecast")
 
 
 def _as_json(each: BudgetOutlook) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def _as_json(each: BudgetOutlook) -> dict[str, Any]:
         "used": used,
         "left": hard - used,
         "burnPerHour": seconds(name, budget.burn * HOUR),
-        "subtreeBurnPerHour": seconds(name, budget.total_burn * HOUR),
+        "subtreeBurnPerHour": seconds(name, budget.total_burn * HOUR) if each.is_complete else None,
         "counted": format_timestamp(each.counted) if each.counted else None,
         "until": None if each.until is None else format_timestamp(each.until),
         "exhausted": None if each.exhausted_at is None else format_timestamp(each.exhausted_at),
@@ -124,7 +125,7 @@ def _cells(each: BudgetOutlook, heads: Sequence[str]) -> list[Text]:
         "budget": format_hours(name, budget.hard),
         "used": format_hours(name, each.used),
         "left": format_left(name, budget.hard, each.used),
-        "burn/h": format_hours(name, budget.total_burn * HOUR),
+        "burn/h": format_hours(name, budget.total_burn * HOUR) if each.is_complete else "?",
         "own burn/h": format_hours(name, budget.burn * HOUR),
         "exhausted": format_exhaustion(each),
         "unit": unit(name),

@@ -43,6 +43,15 @@ _Html = Annotated[
     Path | None,
     typer.Option(help="Write an HTML page with charts of used hours and a forecast; - writes to standard output."),
 ]
+_Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RESOURCE=AMOUNT",
+        help="Price of an hour of this resource, such as requests.nvidia.com/gpu.A100=2.5, to report what used hours "
+        "cost; repeat it for others. Nothing is stored.",
+    ),
+]
+_Currency = Annotated[str | None, typer.Option(metavar="CODE", help="Currency of the prices, such as EUR.")]
 
 
 def report(
@@ -54,31 +63,40 @@ def report(
     by: _By = None,
     period: _Period = None,
     html: _Html = None,
+    price: _Price = None,
+    currency: _Currency = None,
     config: Config = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Report each resource of each group: ceiling, usage, reservations, and what is left.
 
-    With --hours, --by, --period or --html, report the hours that were used, when and for what.
+    With --hours, --by, --period, --html or --price, report the hours that were used, when and for what.
     """
     client, catalog = client_for(where), catalog_of(config)
-    if not (hours or by or period is not None or html is not None):
+    if currency is not None and not price:
+        raise Failure("--currency needs a --price", EXIT_BAD_INPUT)
+    if not (hours or by or period is not None or html is not None or price):
         _report_quota(client, group, resource, over, output, catalog)
         return
     if over:
         raise Failure(
-            "--over does not apply to used hours: remove it, or remove --hours, --by, --period and --html",
+            "--over does not apply to used hours: remove it, or remove --hours, --by, --period, --html and --price",
             EXIT_BAD_INPUT,
         )
     if html is not None and (by or output is not OutputFormat.TABLE):
         raise Failure("--html always writes the whole page: remove --by and --output", EXIT_BAD_INPUT)
 
-    from bizrq.cli.hours.bills import print_bill, write_page
+    from bizrq.cli.hours.prices import parse_prices
 
+    prices = parse_prices(price or (), currency or "", catalog)
     if html is not None:
-        write_page(client, html, group, resource, period or "current", catalog)
+        from bizrq.cli.hours.bill_page import write_page
+
+        write_page(client, html, group, resource, period or "current", catalog, prices)
     else:
-        print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog)
+        from bizrq.cli.hours.bills import print_bill
+
+        print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog, prices)
 
 
 def _report_quota(

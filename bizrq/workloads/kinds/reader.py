@@ -42,8 +42,9 @@ class _Entry:
             raise DeclarationError(f"{where}: must be a map with {', '.join(known)}, not {describe_value(value)}")
         for key in value:
             if key not in known:
-                close = difflib.get_close_matches(str(key)[:100], known, n=1, cutoff=0.0)
-                raise DeclarationError(f"{where}: {describe_value(key)} is not a known key, the nearest is {close[0]}")
+                close = difflib.get_close_matches(str(key)[:100], known, n=1)
+                more = f"the nearest is {close[0]}" if close else f"there are: {', '.join(known)}"
+                raise DeclarationError(f"{where}: {describe_value(key)} is not a known key, {more}")
         self._value = value
         self.where = where
 

@@ -19,6 +19,7 @@ from bizrq.store.hours import CORRECTIONS
 from bizrq.units.times import parse_timestamp
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
+from tests.support.answering import answering
 from tests.support.cluster import has_kinds
 from tests.support.language import res
 from tests.support.objects import Object, group
@@ -44,7 +45,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
         KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client,
     ):
         await has_kinds(client, crds.load())
-        yield Bizrq(path, client)
+        async with answering(client, path.parent):
+            yield Bizrq(path, client)
 
 
 async def has_group(bizrq: Bizrq, name: str, spent_hours: str) -> None:

@@ -16,10 +16,13 @@ import yaml
 
 import crds
 from bizrq.api import hours as wire
+from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
+from tests.support.answering import answering
 from tests.support.cluster import has_kinds
 from tests.support.objects import group
 from tests.support.records import GPU, HOUR, NOW, W1, W2, W3, record, runs, spent, statement, stored
@@ -30,6 +33,7 @@ TRAIN, SERVE = "tfjobs.kubeflow.org/team-a/train", "deployments.apps/team-a/serv
 #: Names are what their owners like them to be.
 HOSTILE = "jobs.batch/team-b/<script>alert('x')//\x1b[31m</script>"
 OPEN = {"start": W2, "end": W3}
+CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d, Europe/Berlin")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -73,7 +77,8 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
             statement("nlp", W1, W2, spent(TRAIN, "gpu=20 gpu.A100=20"), spent(SERVE, "gpu=5")),
             statement("old", "2026-11-01T23:00:00.000Z", W1, spent("jobs.batch/team-c/y", "gpu=9")),
         )
-        yield Bizrq(path, client)
+        async with answering(client, path.parent):
+            yield Bizrq(path, client)
 
 
 GROUP = """\
@@ -156,6 +161,18 @@ async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected:
         ("--html - --by group", "remove --by"),
         ("--html /no/such/folder/x.html", "--html /no/such/folder/x.html: No such file or directory"),
         ("--hours -r limits.cpu", "no hours of limits.cpu are recorded; there are: limits.memory,"),
+        ("--price gpu", "--price gpu: write RESOURCE=AMOUNT, such as requests.nvidia.com/gpu=2.5"),
+        ("--price nvidia.com/gpu=2,5", "a decimal point"),
+        ("--price requests.nvidia.com/gpu=-1", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=1e9", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=٣", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=nan", "write RESOURCE=AMOUNT"),
+        ("--price requests.nvidia.com/gpu=" + "9" * 5000, "at most 12 digits"),
+        ("--price limits.cp=1", "--price limits.cp=1: "),
+        ("--price requests.nvidia.com/gpu=1 --price cash/requests.nvidia.com/gpu=2", "has a price already"),
+        ("--price requests.nvidia.com/gpu=1 --currency euro", "three capital letters, such as EUR"),
+        ("--price requests.nvidia.com/gpu=1 --over 3", "--over does not apply to used hours"),
+        ("--hours --currency EUR", "--currency needs a --price"),
         ("npl --hours", "there is no group npl; there are: ai, corp, nlp, vision"),
     ],
 )
@@ -186,6 +203,90 @@ async def test_csv_has_only_whole_numbers_that_every_spreadsheet_reads_alike(biz
             assert all(re.fullmatch(r"-?\d*", value) for value in plain), (words, row)
 
 
+COSTS = f"""\
+all groups, 2026-11-16 to 2026-11-23, Europe/Berlin, counted up to 2026-11-18T12:00
+GROUP   RESOURCE                  HOURS  COST EUR  SUBTREE    BUDGET  % OF BUDGET  % OF TOTAL
+ai      {GPU}   1.000      1.00   42.501   500.000           9%          2%
+corp    {GPU}   0.000      0.00   42.501  1000.000           4%          0%
+nlp     {GPU}  43.501     49.50   43.501   100.000          44%        102%
+vision  {GPU}  -2.000     -2.00   -2.000    50.000          -4%         -5%
+TOTAL   {GPU}  42.501     48.50
+Total cost: 48.50 EUR
+Prices of an hour: {GPU} 1 EUR, {GPU}.A100 2.5 EUR"""
+
+
+async def test_prices_turn_hours_into_money(bizrq: Bizrq) -> None:
+    """A model's hours cost its own price, the others that of their base; a correction gives money back."""
+    prices = ["--price", f"{GPU}=1", "--price", f"cash/{GPU}.A100=2.5", "--currency", "EUR"]
+    result = await bizrq("report", "--hours", "-r", GPU, *prices, width=160)
+    assert (result.code, result.plain, result.err) == (0, COSTS, "")
+    rows = json.loads((await bizrq("report", "--by", "model", "-r", GPU, *prices, "-o", "json")).out)
+    assert [(row["model"], row["costMicros"], row["currency"]) for row in rows] == [
+        ("T4", 30_500_000, "EUR"), ("", 8_000_000, "EUR"), ("A100", 10_000_000, "EUR"),
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO((await bizrq("report", "nlp", *prices, "-r", GPU, "-o", "csv")).out)))
+    assert [(row["group"], row["costMicros"], row["currency"]) for row in rows] == [("nlp", "49500000", "EUR")]
+    page = _Page((await bizrq("report", "--html", "-", *prices)).out)
+    for expected in ("Cost EUR", "48.50 EUR, without limits.memory", "49.50", "-2.00"):
+        assert expected in page.texts, expected
+
+
+async def test_what_has_no_price_has_no_known_cost(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "--price", f"{GPU}.A100=2.5", "--price", "limits.cpu=1", "--by", "model", "-r", GPU)
+    assert [line.split()[-2] for line in result.plain.splitlines()[2:5]] == ["?", "?", "10.00"]
+    assert "Total cost: unknown: some hours have no price" in result.plain
+    assert result.err.splitlines() == [
+        f"bizrq: no price for hours of {GPU}: what they cost is unknown",
+        f"bizrq: no price for hours of {GPU}.T4: what they cost is unknown",
+        "bizrq: there are no hours of limits.cpu: its price is not used",
+    ]
+    [row] = json.loads((await bizrq("report", "nlp", "--price", f"{GPU}.A100=1", "-r", GPU, "-o", "json")).out)
+    assert (row["costMicros"], row["currency"]) == (None, None)
+    # A price for a GiB-hour.
+    memory = await bizrq("report", "nlp", "--price", "limits.memory=0.005", "-r", "limits.memory", "-o", "json")
+    assert json.loads(memory.out)[0]["costMicros"] == 305_000
+
+
+async def test_hours_say_first_what_is_wrong_with_enforcement(bizrq: Bizrq) -> None:
+    """The registration goes for a moment; the page says so, too."""
+    there = await bizrq.client.get(REGISTRATIONS, "bizrq")
+    await bizrq.client.delete(REGISTRATIONS, "bizrq")
+    said = "quota is not enforced: the webhooks are not registered, so nothing is refused"
+    try:
+        for words in ("forecast", "audit", "report --hours", "report --html -"):
+            result = await bizrq(*words.split())
+            assert (result.code, result.err.splitlines()[0]) == (0, f"bizrq: {said}"), words
+        assert f'<p class="notice">{said}</p>' in result.out
+    finally:
+        await bizrq.client.create(REGISTRATIONS, {**there, "metadata": {"name": "bizrq"}})
+    assert (await bizrq("audit")).err == ""
+
+
+async def test_hours_that_are_not_counted_alike_say_which_are_the_oldest(bizrq: Bizrq) -> None:
+    stored_page = await bizrq.client.get(CARD_HOURS, "ai")
+    stored_page["status"]["watermark"] = "2026-11-18T10:30:00.000Z"
+    written = await bizrq.client.replace(CARD_HOURS, stored_page, subresource="status")
+    first = (await bizrq("report", "--hours")).plain.splitlines()[0]
+    assert first.endswith("counted up to 2026-11-18T11:30 (ai; others later)")
+    written["status"]["watermark"] = NOW
+    await bizrq.client.replace(CARD_HOURS, written, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("words", "resources"),
+    [
+        ("report --hours -r nvidia.com/gpu", {GPU}),
+        ("report --hours -r memory", {"limits.memory"}),
+        ("report --hours -r cash/nvidia.com/gpu", {GPU}),
+        ("forecast -r nvidia.com/gpu", {GPU}),
+    ],
+)
+async def test_short_names_of_resources_mean_what_they_mean_elsewhere(
+    bizrq: Bizrq, words: str, resources: set[str]
+) -> None:
+    assert {row["resource"] for row in json.loads((await bizrq(*words.split(), "-o", "json")).out)} == resources
+
+
 async def test_no_hours_are_not_blamed_on_a_missing_budget(bizrq: Bizrq) -> None:
     await bizrq.client.create(GROUPS, group("idle", hours="5"))
     await bizrq.client.create(GROUPS, group("free", cpu="5"))
@@ -211,10 +312,13 @@ class _Page(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.texts: list[str] = []
+        #: How many texts were before an element, and its tag.
+        self.starts: list[tuple[int, str]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.starts.append((len(self.texts) - 1, tag))
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "style")]
         assert not any(name.startswith("on") for name, _ in attrs)
 
@@ -238,9 +342,32 @@ async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_p
     )
     # Each chart has a title for who hears the page, and the same numbers in a table beside it.
     assert text.count('role="img" aria-label="') == page.tags.count("svg") == page.tags.count("figcaption") > 0
-    for expected in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09"):
+    for expected in ("43.501", "-2.000", "61.000", "By model", "A100", "2026-11-09 (not final)", "2026-11-16 (so far)"):
         assert expected in page.texts, expected
-    assert (await bizrq("report", "--html", "-")).out == text
+    again = (await bizrq("report", "--html", "-")).out
+    assert CREATED.sub("", again) == CREATED.sub("", text)
+
+
+async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -> None:
+    result = await bizrq("report", "--html", "-")
+    page = _Page(result.out)
+    facts = dict(
+        zip(
+            page.texts[page.texts.index("Cluster") :: 2], page.texts[page.texts.index("Cluster") + 1 :: 2], strict=False
+        )
+    )
+    assert facts["Cluster"] == "sandbox"
+    assert CREATED.search(result.out)
+    assert facts["Period"].endswith("Europe/Berlin; not over, so hours are those so far")
+    heads = [page.texts[number + 1] for number, tag in page.starts if tag in ("h2", "h3")]
+    assert heads[:4] == ["Forecast", "1 of 4 budgets are exhausted, or will be", f"{GPU}, in hours", "Forecast"]
+    # What has a budget comes before what has none.
+    assert heads.index(f"{GPU}, in hours") < heads.index("limits.memory, in GiB-hours")
+    last = await bizrq("report", "--html", "-", "--period", "last")
+    past = _Page(last.out)
+    closing = "the period that began 2026-11-09 is not closed yet; pods that ended late may still be added"
+    assert (last.err, closing in past.texts) == (f"bizrq: {closing}\n", True)
+    assert "so far" not in " ".join(past.texts[: past.texts.index("Forecast")])
 
 
 FORECAST = f"""\

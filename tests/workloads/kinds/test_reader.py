@@ -119,6 +119,7 @@ SLIPS = [
     ("a list is wanted", "x", "adapters: must be a list, not 'x'"),
     ("a map is wanted", ["x"], "adapters[0]: must be a map with match"),
     ("a bad key", [changed("zerowhen", [])], "adapters[0]: 'zerowhen' is not a known key, the nearest is zeroWhen"),
+    ("a key that is like none", [changed("kind", "X")], "adapters[0]: 'kind' is not a known key, there are: match, "),
     ("a bad key in a role", [changed("roles.0.replicas", 1)], "adapters[0].roles[0]: 'replicas' is not a known key"),
     ("no versions", [changed("match.versions", [])], "adapters[0].match.versions: name at least one version"),
     ("no kind", [changed("match.kind", "")], "adapters[0].match.kind: must be a string"),
