@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from bizrq.api import review
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason
 from tests.support.objects import Object, deployment, group
-from tests.webhooks.conftest import Api, Hooks, changed, stored
+from tests.webhooks.conftest import Api, Hooks, changed, decided, stored
 from tests.webhooks.test_app import a_review
 from webhooks import decision_log
 
@@ -35,7 +35,7 @@ async def test_a_refusal_is_one_line_that_says_who_what_and_why(api: Api, hooks:
         "object": "deployments.apps/default/web",
         "group": "nlp",
         "reason": "QuotaExceeded",
-        "message": refused["status"]["message"],
+        "message": decided(refused),
     }
 
 

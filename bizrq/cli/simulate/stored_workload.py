@@ -187,7 +187,7 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
     Raise Failure.
     """
     meant = word.lower()
-    found = next((a for a in registry.adapters if meant in _names(a)), None)
+    found = registry.named(meant)
     if found is None:
         short = await _short_names(client, registry)
         found = short.get(meant)
@@ -195,11 +195,6 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
         known = sorted({adapter.kind.lower() for adapter in registry.adapters})
         raise Failure(f"{word} is not a counted kind; {alternatives(meant, known)}", EXIT_BAD_INPUT)
     return found
-
-
-def _names(adapter: Adapter) -> tuple[str, ...]:
-    names = (adapter.kind.lower(), adapter.plural)
-    return (*names, *(f"{name}.{adapter.group}" for name in names))
 
 
 async def _short_names(client: KubeClient, registry: Registry) -> dict[str, Adapter]:
