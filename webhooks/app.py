@@ -206,7 +206,7 @@ class Webhooks:
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
             return _json(review.denied(request.uid, answer.verdict, annotations))
         REVIEWS.labels(name, "Granted").inc()
-        return _json(review.allowed(request.uid, answer.warnings, annotations))
+        return _json(review.allowed(request.uid, answer.told, annotations))
 
     def _with_next_step(self, request: Request, decided: Verdict, answer: Answer) -> Answer:
         """Return what the user is told, with what to do next where a group lacks quota."""

@@ -14,7 +14,7 @@ import yaml
 
 from bizrq.kube.client import KubeClient
 from tests.support.cluster import Cluster, eventually
-from tests.support.objects import Object, deployment, group
+from tests.support.objects import Object, cronjob, deployment, group
 from tests.support.oracle import settled
 
 pytestmark = [
@@ -114,6 +114,27 @@ async def test_the_command_that_ends_a_refusal_explains_it_as_it_stands(
     code, out, err = await kubectl(*shlex.split(command))
     assert (code, err) == (0, "")
     assert "One more replica does not fit:" in out
+
+
+async def test_a_cron_job_whose_jobs_cannot_run_is_told_before_and_when_it_is_applied(
+    kubectl: Kubectl, client: KubeClient, unique: str, tmp_path: Path
+) -> None:
+    await kubectl("apply", "-f", "-", stdin=group(unique, cpu="10"))
+    await settled(client, [unique])
+    nightly = cronjob(unique, unique, cpu=50)
+    file = tmp_path / "nightly.yaml"
+    file.write_text(yaml.safe_dump(nightly))
+    code, out, err = await kubectl("bizrq", "fit", "-f", str(file))
+    assert (code, err) == (1, ""), out
+    assert "limits.cpu: asks for 50 more, 10 of 10 left: 40 short" in out
+    code, out, err = await kubectl("apply", "-f", str(file))
+    assert (code, out.strip()) == (0, f"cronjob.batch/{unique} created"), err
+    assert f"Warning: each Job of CronJob default/{unique} would be refused now: quota {unique} has no room for " in err
+    code, out, err = await kubectl("bizrq", "explain", f"cronjob/{unique}")
+    assert (code, err) == (0, "")
+    assert f"each Job of CronJob default/{unique} would be refused now:" in out
+    code, _, err = await kubectl("delete", "cronjob", unique)
+    assert code == 0, err
 
 
 async def test_kubectl_shows_the_warning_of_a_lowered_hard_and_the_refusal_of_a_bad_one(

@@ -47,6 +47,7 @@ from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.later_objects import Judged
 from webhooks.routes import handlers
 
 Object = dict[str, Any]
@@ -304,11 +305,13 @@ class DryRun:
         """Ask each webhook, up to the first refusal. The charge is the refused one, or else the first."""
         warnings = list(outcome.warnings)
         first: _Recorded | None = None
+        later: list[DryRunOutcome] = []
         for path in paths:
             self._reserver.recorded = None
             answer = await self._handlers[path](request, Deadline(self._clock() + _TIMEOUT, self._clock))
             verdict = answer.verdict
             warnings += answer.warnings
+            later += [self._later(each, outcome) for each in answer.later]
             if self._unsure is not None:
                 warnings += (lacking := self._unsure.taken())
                 if lacking:
@@ -323,7 +326,22 @@ class DryRun:
                 denied = replace(outcome, verdict=verdict, warnings=warnings)
                 return self._with_account(denied, self._reserver.recorded)
             first = first or self._reserver.recorded
-        return self._with_account(replace(outcome, warnings=warnings), first)
+        return self._with_account(replace(outcome, warnings=warnings, later=later), first)
+
+    def _later(self, judged: Judged, of: DryRunOutcome) -> DryRunOutcome:
+        """Return the outcome of a later write."""
+        obj = judged.later.obj
+        outcome = DryRunOutcome(
+            str(obj["kind"]),
+            of.namespace,
+            str(obj["metadata"].get("name") or ""),
+            judged.group,
+            judged.verdict,
+            what=judged.later.what,
+            is_growth=judged.later.is_growth,
+        )
+        recorded = (judged.group, judged.charge, judged.account) if judged.charge is not None else None
+        return self._with_account(outcome, recorded)
 
     def _with_account(self, outcome: DryRunOutcome, recorded: _Recorded | None) -> DryRunOutcome:
         if recorded is None:

@@ -32,6 +32,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import group_of
+from bizrq.workloads.later import later
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.payers import Paid, PayerReason, anywhere, paid_by, place_of
 from bizrq.workloads.validation import Malformed, get_path
@@ -63,6 +64,8 @@ class StoredWorkload:
     has_ended: bool = False
     more: DryRunOutcome | None = None
     remarks: Sequence[str] = ()
+    #: The outcome for the object as it is, with what it will make; None for kinds that make nothing of their own.
+    later: DryRunOutcome | None = None
     #: True where the user may not read the group.
     is_group_unread: bool = False
 
@@ -109,6 +112,7 @@ async def find_workload(
     if found.cost is not None:
         known = {name for group in groups for name in group.spec.hard}
         found = replace(found, remarks=[*found.remarks, *await _unknown_models(client, found.cost, known, settings)])
+    found = await _with_later(found, obj, adapter, DryRun(client, settings, groups, [obj], fetch=fetch))
     if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
         return found, sorted(resolver.unread)
     replicas = get_path(obj, adapter.scale)
@@ -116,6 +120,15 @@ async def find_workload(
     dry_run = DryRun(client, settings, groups, [larger], fetch=fetch)
     [more] = await dry_run.outcomes()
     return replace(found, more=more), sorted({*resolver.unread, *dry_run.unread})
+
+
+async def _with_later(found: StoredWorkload, obj: Object, adapter: Adapter, dry_run: DryRun) -> StoredWorkload:
+    """Return the workload with what it will make or grow to. Raise ApiError or Unreachable."""
+    with contextlib.suppress(Malformed):
+        if not found.has_ended and not found.above and later(obj, adapter):
+            [outcome] = await dry_run.outcomes()
+            return replace(found, later=outcome)
+    return found
 
 
 async def _unknown_models(

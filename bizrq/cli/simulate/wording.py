@@ -59,6 +59,23 @@ def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
             for account, left in could_help(outcome)[:_LISTED]
         ],
         "warnings": list(outcome.warnings),
+        "later": [_later_as_json(each) for each in outcome.later],
+    }
+
+
+def _later_as_json(later: DryRunOutcome) -> dict[str, Any]:
+    """Return a write that the object causes later, as it would be decided now."""
+    return {
+        "what": later.what,
+        "kind": later.kind,
+        "name": later.name,
+        "group": later.group,
+        "largest": later.is_growth,
+        "fits": later.is_granted,
+        "reason": later.verdict.reason.value if isinstance(later.verdict, Denied) else None,
+        "message": refusal(later) or None,
+        "resources": _demand_as_json(later),
+        "violations": [_violation_as_json(v) for v in violations(later)],
     }
 
 
@@ -145,6 +162,20 @@ def sentences(outcome: DryRunOutcome) -> list[str]:
     short = [_shortfall(v, outcome.account) for v in found]
     ending = [outcome.verdict.ending] if outcome.verdict.ending else []
     return [*charged_for, *short, *ending, *_replicas(outcome), *_help(outcome, found)]
+
+
+def later_sentences(outcome: DryRunOutcome) -> list[str]:
+    """Return why each later write would be refused now: what the object makes, and its largest state."""
+    lines: list[str] = []
+    for each in outcome.later if outcome.is_granted else ():
+        if each.is_granted:
+            continue
+        if each.is_growth:
+            short = [_shortfall(v, each.account) for v in violations(each)] or [refusal(each)]
+            lines += [f"warning: {each.what} would be refused now: {'; '.join(short)}"]
+        else:
+            lines += [f"{each.what} would be refused now:", *sentences(each)]
+    return lines
 
 
 def _shortfall(v: Violation, account: Account | None) -> str:
@@ -300,6 +331,7 @@ def stored_as_json(found: StoredWorkload) -> dict[str, Any]:
         "hasEnded": found.has_ended,
         "remarks": list(found.remarks),
         "oneMore": as_json(found.more) if found.more is not None else None,
+        "later": [_later_as_json(each) for each in found.later.later] if found.later is not None else [],
     }
 
 

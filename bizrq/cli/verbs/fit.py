@@ -92,7 +92,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import most_replicas, sentences, unknown_sentences
+    from bizrq.cli.simulate.wording import later_sentences, most_replicas, sentences, unknown_sentences
 
     console = terminal.console()
     if not outcomes:
@@ -111,4 +111,5 @@ def show(outcomes: list[DryRunOutcome]) -> None:
             continue
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
-        terminal.print_sentences(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
+        warnings = [f"warning: {each}" for each in outcome.warnings]
+        terminal.print_sentences(console, [*warnings, *sentences(outcome), *later_sentences(outcome)], 5)

@@ -11,15 +11,19 @@ from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
 from tests.support.objects import (
     CLAIMS,
+    CRONJOBS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     ROLLOUTS,
     claim,
+    cronjob,
     deployment,
     device_class,
+    elastic,
     group,
+    inference_service,
     node,
     rollout,
     sharing,
@@ -75,7 +79,7 @@ async def test_the_json_of_fit(bizrq: Bizrq, tmp_path: Path) -> None:
     assert first == {
         "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
         "reason": None, "message": None, "violations": [], "maxReplicas": 12, "couldHelp": [], "warnings": [],
-        "unread": [],
+        "unread": [], "later": [],
         "resources": {
             "limits.cpu": {
                 "unit": "millicores", "hard": 20_000, "taken": 8_000, "left": 12_000, "asks": 10_000, "had": 0
@@ -336,3 +340,59 @@ async def test_fit_charges_a_daemonset_for_the_nodes_of_the_cluster(bizrq: Bizrq
     finally:
         for number in range(3):
             await bizrq.client.delete(NODES, f"n{number}")
+
+
+# What an object makes or grows to later.
+
+
+async def test_a_cron_job_fits_only_if_its_jobs_do(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, cronjob("nightly", "vision", cpu=50)))
+    assert (result.code, result.err) == (1, "")
+    assert result.plain.startswith("no   CronJob default/nightly, in vision\n"), result.plain
+    assert (
+        "each Job of CronJob default/nightly would be refused now:\n     limits.cpu: asks for 50 more, " in result.plain
+    )
+    result = await bizrq("fit", "-f", written(tmp_path, cronjob("nightly", "vision", cpu=2)))
+    assert (result.code, result.plain) == (0, "fits CronJob default/nightly, in vision")
+    # Its Jobs run later, and take nothing from what follows.
+    both = written(tmp_path, cronjob("nightly", "vision", cpu=12), deployment("web", "vision", 12))
+    assert (await bizrq("fit", "-f", both)).code == 0
+
+
+async def test_the_deployments_of_an_inference_service_are_judged(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, inference_service("chat", "vision", cpu=4, least=4)))
+    assert result.code == 1
+    assert "Deployment chat-predictor of InferenceService default/chat would be refused now:" in result.plain
+    result = await bizrq("fit", "-f", written(tmp_path, inference_service("chat", "vision", cpu=4, least=2, most=9)))
+    assert result.code == 0
+    assert result.plain.startswith("fits InferenceService default/chat\n     warning: Deployment chat-predictor of ")
+    assert "in its largest state (9 replicas) would be refused now: limits.cpu: asks for 36 more, 12 of" in " ".join(
+        result.plain.split()
+    )
+
+
+async def test_the_largest_state_of_an_elastic_job_is_a_warning(bizrq: Bizrq, tmp_path: Path) -> None:
+    path = written(tmp_path, elastic("train", "vision", 2, 40))
+    result = await bizrq("fit", "-f", path)
+    assert (result.code, result.plain.splitlines()[0][:4]) == (0, "fits")
+    assert "in its largest state (spec.elasticPolicy.maxReplicas 40) would be refused now: " in " ".join(
+        result.plain.split()
+    )
+    [found] = json.loads((await bizrq("fit", "-f", path, "-o", "json")).out)
+    [largest] = found["later"]
+    assert (found["fits"], largest["fits"], largest["largest"], largest["reason"]) == (
+        True, False, True, "QuotaExceeded"
+    )  # fmt: skip
+    assert largest["violations"][0]["requested"] == 40_000
+
+
+async def test_explain_judges_the_jobs_of_a_stored_cron_job(bizrq: Bizrq) -> None:
+    await bizrq.client.create(CRONJOBS, cronjob("nightly", "vision", cpu=50))
+    try:
+        result = await bizrq("explain", "cronjob/nightly")
+        assert (result.code, result.err) == (0, "")
+        assert "each Job of CronJob default/nightly would be refused now:\n  limits.cpu: asks for 50" in result.plain
+        [judged] = json.loads((await bizrq("explain", "cronjob/nightly", "-o", "json")).out)["later"]
+        assert (judged["kind"], judged["fits"], judged["largest"]) == ("Job", False, False)
+    finally:
+        await bizrq.client.delete(CRONJOBS, "nightly", "default")
