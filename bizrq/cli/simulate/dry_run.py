@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from bizrq.api import group as wire
+from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.cluster import whoami
+from bizrq.cli.output.failure import few
 from bizrq.cli.simulate.in_memory import Fetch, InMemoryGroupStore, OverlayReader, RecordingReserver
 from bizrq.cli.simulate.installed import PLACE
 from bizrq.cli.simulate.lookup import RELEASED, FileReferenceReader, describe_unread, readable_payers
@@ -57,6 +59,8 @@ _Recorded = tuple[str, Charge, Account | None]
 _TIMEOUT = 30.0
 #: The reason of a handler that could not read something: the user may have fewer rights than the webhooks.
 _UNREADABLE = Reason.TIMEOUT
+#: The reasons of what names a group that does not exist.
+_NO_GROUP = (Reason.NO_GROUP, Reason.PARENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,29 @@ class DryRun:
             return None
         # Only what is stored can have been released.
         released = [RELEASED] if self._payers.unread and was_stored else []
-        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *released])
+        more = [*released, *self._assumed(outcome), *self._order(number, outcome)]
+        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *more])
+
+    def _assumed(self, outcome: DryRunOutcome) -> list[str]:
+        """Warn of an answer that depends on what a group of these files uses and no recount has counted yet."""
+        assumed = self._groups.assumed.get(outcome.group or "", frozenset())
+        names = sorted(assumed & outcome.charge.growth().keys()) if outcome.charge is not None else []
+        if not names or not outcome.is_granted:
+            return []
+        return [f"what {outcome.group} uses of {few(names)} is not counted yet: it is taken for 0"]
+
+    def _order(self, number: int, outcome: DryRunOutcome) -> list[str]:
+        """Say of a group that does not exist where it is in these files."""
+        if not isinstance(outcome.verdict, Denied) or outcome.verdict.reason not in _NO_GROUP:
+            return []
+        name = outcome.group
+        places = [
+            n for n, each in enumerate(self._manifests) if each.get("kind") == GROUP_KIND and place_of(each)[3] == name
+        ]
+        if not places or not name:
+            return []
+        where = "is refused above" if places[0] < number else "comes later: kubectl applies files in this order"
+        return [f"group {name} is in these files, but {where}"]
 
     def _forget_unread(self) -> None:
         """Begin to note anew what an answer depends on."""

@@ -58,6 +58,11 @@ class DryRunOutcome:
         return self.is_granted and not self.is_unknown and not self.never_made
 
     @property
+    def is_sure(self) -> bool:
+        """Return whether it fits without a warning, and its largest state, too."""
+        return self.fits and not self.warnings and all(each.is_granted for each in self.later)
+
+    @property
     def full_name(self) -> str:
         """namespace/name, or the name alone for a kind without namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
@@ -396,3 +397,61 @@ async def test_explain_judges_the_jobs_of_a_stored_cron_job(bizrq: Bizrq) -> Non
         assert (judged["kind"], judged["fits"], judged["largest"]) == ("Job", False, False)
     finally:
         await bizrq.client.delete(CRONJOBS, "nightly", "default")
+
+
+# A tree and its workloads together.
+
+
+async def test_a_folder_of_a_tree_and_its_workloads_is_decided_as_if_applied_in_order(
+    bizrq: Bizrq, tmp_path: Path
+) -> None:
+    """Safe hours need a count of what running workloads may still cost; a new group has none."""
+    safe = group("labs", cpu="10", gpu="5", hours="50")
+    safe["spec"]["cash"] = {"mode": "safe", "period": "monthly", "maxRunTime": "2h"}
+    child = group("lab-a", "labs", cpu="5", gpu="2", hours="20")
+    child["spec"]["cash"] = {"mode": "safe", "maxRunTime": "2h"}
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    files = {
+        "1-tree.yaml": [safe, child],
+        "2-jobs.yaml": [tfjob("first", "lab-a", 1), deployment("web", "lab-a", 3)],
+        "3-more.yaml": [tfjob("second", "lab-a", 1), tfjob("third", "lab-a", 1)],
+    }
+    for name, documents in files.items():
+        (folder / name).write_text(yaml.safe_dump_all(documents))
+    result = await bizrq("fit", "-f", str(folder))
+    answers = [line for line in result.plain.splitlines() if not line.startswith(" ")]
+    assert [line[:4] for line in answers] == ["fits", "fits", "fits", "fits", "fits", "no  "], result.plain
+    assert (result.code, answers[-1]) == (1, "no   TFJob default/third, in lab-a")
+    (folder / "3-more.yaml").unlink()
+    assert (await bizrq("fit", "-f", str(folder), "--strict")).code == 0
+
+
+async def test_a_group_that_comes_too_late_is_named(bizrq: Bizrq, tmp_path: Path) -> None:
+    late = written(tmp_path, deployment("web", "late", 1), group("late", "ai", cpu="5", gpu="0", hours="0"))
+    result = await bizrq("fit", "-f", late)
+    assert result.code == 1
+    said = "group late is in these files, but comes later: kubectl applies files in this order"
+    assert said in " ".join(result.plain.split())
+    refused = written(tmp_path, group("big", "ai", cpu="500", gpu="0", hours="0"), deployment("web", "big", 1))
+    assert "group big is in these files, but is refused above" in (await bizrq("fit", "-f", refused)).plain
+
+
+async def test_strict_fails_for_whatever_is_not_sure(bizrq: Bizrq, tmp_path: Path) -> None:
+    """A warning, a largest state that does not fit, and a name that no recount has counted yet."""
+    named = group("nlp", "ai", cpu="10", gpu="4", hours="100", pods="50", **{"limits.cpu.A4": "4"})
+    cases = {
+        "PyTorchJob default/train": [elastic("train", "vision", 2, 40)],
+        "Deployment nowhere/web": [deployment("web", "vision", 1, namespace="nowhere")],
+        "Deployment default/web": [named, deployment("web", "nlp", 1)],
+    }
+    for what, documents in cases.items():
+        unsure = written(tmp_path, *documents)
+        assert (await bizrq("fit", "-f", unsure)).code == 0
+        result = await bizrq("fit", "-f", unsure, "--strict")
+        assert (result.code, result.err) == (1, f"bizrq: --strict: not sure of {what}: see above\n"), result.plain
+    assert "what nlp uses of pods is not counted yet: it is taken for 0" in " ".join(result.plain.split())
+    # What fits for sure, and what does not fit, is as without.
+    assert (await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 1)), "--strict")).code == 0
+    result = await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 99)), "--strict")
+    assert (result.code, result.err) == (1, "")
