@@ -22,6 +22,7 @@ from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, not_synced
 from bizrq.listener import Listener, PortBounds, peer_of
+from bizrq.probe import is_refused_probe
 from bizrq.quota.verdict import Denied, Verdict
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
@@ -201,7 +202,9 @@ class Webhooks:
         annotations = decision_log.audited(request, decided.verdict)
         if isinstance(decided.verdict, Denied):
             refusal = decision_log.refusal(request, decided.verdict)
-            log.info("refused", webhook=name, **refusal, ms=self._millis(arrived))
+            # Each command of bizrq sends a probe, which is refused where all is well.
+            say = log.debug if is_refused_probe(request, decided.verdict) else log.info
+            say("refused", webhook=name, **refusal, ms=self._millis(arrived))
         if isinstance(answer.verdict, Denied):
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
             return _json(review.denied(request.uid, answer.verdict, annotations))
