@@ -45,7 +45,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 | `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
 | `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread`, `later` |
 | `explain -f`: a list | the keys of `fit`, and `because` |
-| `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `remarks`, `oneMore` (as from `fit`, or null), `later` |
+| `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `ending`, `remarks`, `oneMore` (as from `fit`, or null), `later` |
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
 | `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error` |
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from bizrq.api import review
 from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
-from bizrq.kube.informer import Informer, not_synced
+from bizrq.kube.informer import Informer, log_absent, not_synced
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.probe import is_refused_probe
 from bizrq.quota.verdict import Denied, Verdict
@@ -96,6 +96,7 @@ class Webhooks:
         """Return once all caches are synced with the API server."""
         for informer in self.informers:
             await informer.synced.wait()
+        log_absent(self.informers)
 
     @property
     def informers(self) -> list[Informer]:

@@ -25,9 +25,11 @@ from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
+from bizrq.quota.verdict import ending_of
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
@@ -64,6 +66,8 @@ class StoredWorkload:
     has_ended: bool = False
     more: DryRunOutcome | None = None
     remarks: Sequence[str] = ()
+    #: Its pods that take more than it asks for, in words: those that are ending, for example.
+    ending: Sequence[str] = ()
     #: The outcome for the object as it is, with what it will make; None for kinds that make nothing of their own.
     later: DryRunOutcome | None = None
     #: True where the user may not read the group.
@@ -162,6 +166,9 @@ def _counted(
         account = wire.account_of(stored, settings.catalog) if stored is not None else None
         left = _as_named(paid.place) if paid.reason is PayerReason.LEFTOVER else ""
         found = replace(found, group=paid.group, account=account, left=left)
+        if stored is not None and account is not None:
+            place = Slot(adapter.resource, namespace, name)
+            found = replace(found, ending=ending_of(place, sorted(account.hard), stored.status.ending))
         if paid.payer != obj["metadata"]["uid"]:
             return replace(found, above=_as_named(place_of(paid.slot_of)))
     if not found.is_charged:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}, so no group is charged."
 #: The most siblings to name.
 _NAMED = 3
+#: What a person replaces in a command by a number of hours.
+_HOURS = "HOURS"
 #: The most groups that could help to list for programs.
 _LISTED = 20
 
@@ -205,9 +207,14 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
     account = outcome.account
     if account is None:
         return []
-    command = raise_command(account.group, {v.resource: v.hard + short_by(v) for v in found})
+    needed = {v.resource: _needed(v, account) for v in found}
+    spent = [v for v in found if needed[v.resource] == _HOURS]
+    used = ", ".join(f"{v.resource} {quantity.text(v.resource, v.used)}" for v in spent)
+    choose = f"; for {_HOURS} write more than is used: {used}" if spent else ""
+    command = raise_command(account.group, needed)
     if not outcome.parent:
-        return [f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'):", command]
+        whose = f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'{choose}):"
+        return [whose, command]
     if not outcome.family:
         return []
     lines: list[str] = []
@@ -217,12 +224,20 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
             able.append(f"its sibling {helper.group} has {_amounts(left)} left")
             continue
         has = f"{_amounts(left)} left" if left else "no ceiling for it"
-        lines += [f"its parent {helper.group} has {has}; to raise {account.group} (needs grant on {helper.group}):"]
+        needs = f"needs grant on {helper.group}{choose}"
+        lines += [f"its parent {helper.group} has {has}; to raise {account.group} ({needs}):"]
         lines += [command]
     lines += able[:_NAMED]
     if len(able) > _NAMED:
         lines.append(f"{len(able) - _NAMED} more siblings have enough left too")
     return lines or [f"neither its parent {outcome.parent} nor any sibling has that much left"]
+
+
+def _needed(v: Violation, account: Account) -> str:
+    """Return the ceiling that the change needs; for hours that are spent as they run nobody knows how many."""
+    if v.resource.startswith("cash/") and not account.hours.safe:
+        return _HOURS
+    return quantity.text(v.resource, v.hard + short_by(v))
 
 
 def could_help(outcome: DryRunOutcome) -> list[tuple[Account, Mapping[str, int]]]:
@@ -255,10 +270,9 @@ def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
 
 
-def raise_command(group: str, hard: Mapping[str, int]) -> CommandLine:
-    """Return the command that raises these ceilings."""
-    amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
-    patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
+def raise_command(group: str, hard: Mapping[str, str]) -> CommandLine:
+    """Return the command that raises these ceilings to these amounts."""
+    patch = json.dumps({"spec": {"hard": dict(sorted(hard.items()))}}, separators=(",", ":"))
     return CommandLine(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
 
 
@@ -329,6 +343,7 @@ def stored_as_json(found: StoredWorkload) -> dict[str, Any]:
         },
         "error": found.error or None,
         "hasEnded": found.has_ended,
+        "ending": list(found.ending),
         "remarks": list(found.remarks),
         "oneMore": as_json(found.more) if found.more is not None else None,
         "later": [_later_as_json(each) for each in found.later.later] if found.later is not None else [],
@@ -368,5 +383,6 @@ def who_pays(found: StoredWorkload) -> list[str]:
     if found.has_ended:
         lines.append("It has finished, so it costs only what its running pods use.")
     elif not found.error and not cost_rows(found):
-        lines.append(f"It uses no resource that {found.group} limits.")
+        lines.append(f"It {'asks for' if found.ending else 'uses'} no resource that {found.group} limits.")
+    lines += [f"Besides that, {each}." for each in found.ending]
     return lines

@@ -455,3 +455,14 @@ async def test_strict_fails_for_whatever_is_not_sure(bizrq: Bizrq, tmp_path: Pat
     assert (await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 1)), "--strict")).code == 0
     result = await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 99)), "--strict")
     assert (result.code, result.err) == (1, "")
+
+
+async def test_no_number_of_hours_is_suggested_where_they_are_spent_as_they_run(bizrq: Bizrq, tmp_path: Path) -> None:
+    """A violation of such hours has an amount of cards: it says nothing of how long they run."""
+    result = await bizrq("fit", "-f", written(tmp_path, tfjob("train", "vision", 2)), width=160)
+    assert result.code == 1
+    hours = "cash/requests.nvidia.com/gpu"
+    assert f"{hours}: 16 of 16 hours are used, so nothing new may start" in result.plain
+    raised = f"to raise vision (needs grant on ai; for HOURS write more than is used: {hours} 16):"
+    assert raised in " ".join(result.plain.split())
+    assert f'kubectl patch bizrq vision --type=merge -p \'{{"spec":{{"hard":{{"{hours}":"HOURS"}}}}}}\'' in result.plain
