@@ -62,6 +62,7 @@ CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}
 NAMESPACES = ReviewEndpoint("/validate/namespaces", ("CREATE", "UPDATE"), "what {} charges")
 CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of {}")
 AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
+INDIRECT = ReviewEndpoint("/validate/indirect", ("CREATE", "UPDATE"), "what {} makes")
 
 #: The paths of this version.
 PATHS: Final = tuple(
@@ -285,7 +286,7 @@ def configuration(settings: Settings, client_config: ClientConfig, *, namespace:
         ),
         *_workload_webhooks(registry, managed),
         *_reference_webhooks(settings, managed),
-        *_other_webhooks(registry.scope, managed),
+        *_other_webhooks(registry, managed),
     ]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -397,8 +398,15 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
     ]
 
 
-def _other_webhooks(scope: Scope, managed: Sequence[Object]) -> list[Webhook]:
-    autoscalers = _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], ["CREATE", "UPDATE"], "Namespaced")
+def _other_webhooks(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+    scope = registry.scope
+    written = ["CREATE", "UPDATE"]
+    autoscalers = [
+        _rule("autoscaling", ["v2", "v1"], ["horizontalpodautoscalers"], written, "Namespaced"),
+        _rule("keda.sh", ["v1alpha1"], ["scaledobjects"], written, "Namespaced"),
+    ]
+    estimates = [_written(each) for each in registry.adapters if each.estimate and not registry.is_charged(each)]
+    only_warns: dict[str, Any] = {"fails_open": True, "side_effects": "None"}
     return [
         # A selector would look at the new labels alone, and so miss a namespace that leaves.
         Webhook(
@@ -419,12 +427,13 @@ def _other_webhooks(scope: Scope, managed: Sequence[Object]) -> list[Webhook]:
         Webhook(
             "autoscalers",
             AUTOSCALERS,
-            [autoscalers],
+            autoscalers,
             [_SPEC_CHANGED],
             managed,
-            fails_open=True,
-            side_effects="None",
+            **only_warns,
         ),
+        # Fails open, too. What these make carries the label, and is decided when it is made.
+        *([Webhook("indirect", INDIRECT, estimates, [_SPEC_CHANGED], managed, **only_warns)] if estimates else ()),
     ]
 
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from bizrq import process
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.events import EventRecorder
-from bizrq.kube.informer import not_synced
+from bizrq.kube.informer import log_absent, not_synced
 from bizrq.kube.lease import run_as_leader
 from bizrq.metrics import WatchAges
 from bizrq.settings import Settings
@@ -169,6 +169,7 @@ class Controller:
     async def _lead(self) -> None:
         for informer in self.cluster.informers.all:
             await informer.synced.wait()
+        log_absent(self.cluster.informers.all)
         process.quiet_collector()
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_versions()

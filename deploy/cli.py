@@ -43,16 +43,19 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 | `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
 | `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
 | `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
-| `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread` |
+| `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread`, `later` |
 | `explain -f`: a list | the keys of `fit`, and `because` |
-| `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `remarks`, `oneMore` (as from `fit`, or null) |
+| `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `ending`, `remarks`, `oneMore` (as from `fit`, or null), `later` |
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
 | `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error` |
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists
 groups with enough left, at most 20: `{group, relation, left}`, where `relation` is `parent` or `sibling`. `unread`
-lists what the answer depends on and you may not read; then `fits` is null.
+lists what the answer depends on and you may not read; then `fits` is null. `later` lists what the object will make,
+such as a Job, and its largest state (`largest` is true), as they would be decided now: `{what, kind, name, group,
+largest, fits, reason, message, resources, violations}`. An object whose Jobs or Deployments do not fit does not fit;
+where only its largest state does not, it fits.
 
 In `explain KIND/NAME`, `reason` is `Charged`, `PaidByOwner`, `PaidByFormerOwner`, `KindNotCharged`, `NoGroup`,
 `NoSuchGroup` or `Unreadable`; a resource has `{unit, hard, taken, left, costs}`. In `explain GROUP`, the `reason` of a

@@ -12,16 +12,18 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 from aiohttp import web
 
 from bizrq.api import review
-from bizrq.api.review import MalformedReview
+from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
-from bizrq.kube.informer import Informer, not_synced
+from bizrq.kube.informer import Informer, log_absent, not_synced
 from bizrq.listener import Listener, PortBounds, peer_of
-from bizrq.quota.verdict import Denied
+from bizrq.probe import is_refused_probe
+from bizrq.quota.verdict import Denied, Verdict
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
@@ -33,8 +35,10 @@ from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.disclosure import Disclosure
+from webhooks.handlers.answer import Answer
 from webhooks.keepalive import ConnectionPacer
 from webhooks.metrics import REVIEWS, SECONDS, Measured
+from webhooks.next_step import with_next_step
 from webhooks.registered_paths import RegisteredPaths
 from webhooks.routes import Handler, handlers
 
@@ -65,6 +69,7 @@ class Webhooks:
         """`clients` may send reviews; without it, everybody may."""
         self._clock = clock
         self._clients = clients
+        self._registry = settings.registry
         self._tls: Callable[[], ssl.SSLContext] | None = None
         #: When a review of a stranger was logged last, in seconds of the clock.
         self._stranger_logged = -math.inf
@@ -93,6 +98,7 @@ class Webhooks:
         """Return once all caches are synced with the API server."""
         for informer in self.informers:
             await informer.synced.wait()
+        log_absent(self.informers)
 
     @property
     def informers(self) -> list[Informer]:
@@ -190,6 +196,7 @@ class Webhooks:
         try:
             decided = await handler(request, deadline)
             answer = await self._disclosure.shown(request, decided, deadline)
+            answer = self._with_next_step(request, decided.verdict, answer)
         except Exception as error:
             log.exception("review failed", webhook=name, **decision_log.fields(request), ms=self._millis(arrived))
             REVIEWS.labels(name, "Error").inc()
@@ -199,12 +206,24 @@ class Webhooks:
         annotations = decision_log.audited(request, decided.verdict)
         if isinstance(decided.verdict, Denied):
             refusal = decision_log.refusal(request, decided.verdict)
-            log.info("refused", webhook=name, **refusal, ms=self._millis(arrived))
+            # Each command of bizrq sends a probe, which is refused where all is well.
+            say = log.debug if is_refused_probe(request, decided.verdict) else log.info
+            say("refused", webhook=name, **refusal, ms=self._millis(arrived))
         if isinstance(answer.verdict, Denied):
             REVIEWS.labels(name, str(answer.verdict.reason)).inc()
             return _json(review.denied(request.uid, answer.verdict, annotations))
         REVIEWS.labels(name, "Granted").inc()
-        return _json(review.allowed(request.uid, answer.warnings, annotations))
+        return _json(review.allowed(request.uid, answer.told, annotations))
+
+    def _with_next_step(self, request: Request, decided: Verdict, answer: Answer) -> Answer:
+        """Return what the user is told, with what to do next where a group lacks quota."""
+        told = answer.verdict
+        if not isinstance(told, Denied) or not isinstance(decided, Denied) or decided.figures is None:
+            return answer
+        name = decided.figures.group
+        stored = self.store.cached(name)
+        contact = stored.contact if stored is not None else ""
+        return replace(answer, verdict=with_next_step(request, told, name, contact, self._registry))
 
     def _millis(self, since: float) -> float:
         return round((self._clock() - since) * 1000, 1)

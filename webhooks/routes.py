@@ -82,5 +82,6 @@ def handlers(
         registration.NAMESPACES: NamespaceHandler(context).admit,
         registration.CORRECTIONS: CorrectionHandler(context).admit,
         registration.AUTOSCALERS: AutoscalerHandler(context).admit,
+        registration.INDIRECT: workloads.indirect,
     }
     return {endpoint.path: partial(answer, endpoint, admit) for endpoint, admit in rows.items()}

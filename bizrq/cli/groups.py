@@ -161,11 +161,13 @@ async def read_any_groups(client: KubeClient, namespace: str | None = None) -> G
     return source
 
 
-async def _list(client: KubeClient, selector: str | None = None) -> tuple[list[dict[str, Any]], str]:
+async def _list(
+    client: KubeClient, selector: str | None = None, named: str | None = None
+) -> tuple[list[dict[str, Any]], str]:
     """Return all groups, and the version of the list. Raise Forbidden, another ApiError or Unreachable."""
     from bizrq.store.groups import GROUPS, without_managed_fields
 
-    return await client.list(GROUPS, label_selector=selector, transform=without_managed_fields)
+    return await client.list(GROUPS, label_selector=selector, field_selector=named, transform=without_managed_fields)
 
 
 async def read_named(client: KubeClient, names: Sequence[str]) -> GroupSource:
@@ -204,30 +206,39 @@ def end_unread(unread: Collection[str], *, so: str) -> None:
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-def watch_groups(client: KubeClient, show: Show, selector: str | None = None) -> None:
-    """Show the groups now and after every change, until an interrupt. Raise Failure."""
+def watch_groups(client: KubeClient, show: Show, selector: str | None = None, names: Sequence[str] = ()) -> None:
+    """Show the groups now and after every change, until an interrupt; of one name, only that is read. Raise Failure.
+
+    Who may list and watch one group alone may do so by its name, as with kubectl.
+    """
     import asyncio
 
     async def work(client: KubeClient) -> None:
-        await read_groups(client, selector=selector)
+        named = f"metadata.name={names[0]}" if len(names) == 1 else None
+        if named is None:
+            await read_groups(client, selector=selector)
+        else:
+            await read_named(client, names)
         while True:
-            items, version = await _list(client, selector)
+            items, version = await _list(client, selector, named)
             show(items)
             sys.stdout.flush()
-            await _change(client, version, selector)
+            await _change(client, version, selector, named)
             await asyncio.sleep(_GATHER)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_on(client, work)
 
 
-async def _change(client: KubeClient, version: str, selector: str | None) -> None:
+async def _change(client: KubeClient, version: str, selector: str | None, named: str | None) -> None:
     """Return when a group is newer than this resourceVersion."""
     from bizrq.kube.client import Gone
     from bizrq.store.groups import GROUPS
 
     while True:
-        events = client.watch(GROUPS, resource_version=version, label_selector=selector, timeout_seconds=_WATCH)
+        events = client.watch(
+            GROUPS, resource_version=version, label_selector=selector, field_selector=named, timeout_seconds=_WATCH
+        )
         with contextlib.suppress(Gone):
             async with contextlib.aclosing(events):
                 async for kind, obj in events:

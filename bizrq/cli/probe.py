@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient, Resource
 
-NAME = "bizrq-readiness-probe"
-#: What no resource of Kubernetes or of a vendor is called.
-_UNKNOWN = "requests.nvidia.com/gpux"
 #: How an API server begins the refusal of a webhook.
 _REFUSED = "denied the request"
 #: How it begins to say that a webhook could not be asked.
@@ -44,12 +41,10 @@ async def not_asked(client: KubeClient) -> str:
 
 async def of_groups(client: KubeClient, timeout: float | None = None) -> Probed:
     """Create a group as a dry run. Who may not create groups does not learn it. Raise Unreachable."""
-    from bizrq.api import group as wire
+    from bizrq.probe import group_probe
     from bizrq.store.groups import GROUPS
 
-    spec = {"hard": {_UNKNOWN: "1"}}
-    probe = {"apiVersion": wire.API_VERSION, "kind": wire.KIND, "metadata": {"name": NAME}, "spec": spec}
-    said = await _said(client, GROUPS, probe, timeout)
+    said = await _said(client, GROUPS, group_probe(), timeout)
     if said is None:
         return Probed(False, ACCEPTED)
     if _REFUSED in said:
@@ -63,19 +58,9 @@ async def of_workloads(client: KubeClient, namespace: str, timeout: float | None
     Where it is accepted nothing is known: perhaps the namespace is not managed.
     """
     from bizrq.kube.client import Resource
-    from bizrq.workloads.labels import LABEL
+    from bizrq.probe import NAME, workload_probe
 
-    labels = {LABEL: NAME}
-    container = {"name": "none", "image": "none", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}}
-    probe = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
+    probe = workload_probe(namespace)
     said = await _said(client, Resource("apps", "v1", "deployments", "Deployment"), probe, timeout)
     if said is None:
         return Probed(None, f"a dry run in namespace {namespace} is accepted: perhaps it is not managed")

@@ -344,7 +344,9 @@ class Informer:
             self._ask()
             return False
         if self.installed is not False:
-            self._log.info("the kind is not installed; looking for it from time to time")
+            # At its start a process names all of them in one line (`log_absent`).
+            say = self._log.info if self.installed else self._log.debug
+            say("the kind is not installed; looking for it from time to time")
         self.installed = False
         self.problem = None
         gone = self.store.all_kept()
@@ -498,6 +500,13 @@ class Informer:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:
             self._ask()
+
+
+def log_absent(informers: Iterable[Informer]) -> None:
+    """Log the kinds that are not installed, in one line; nothing where all are."""
+    absent = sorted({informer.resource.key for informer in informers if informer.installed is False})
+    if absent:
+        log.info("kinds are not installed; looking for them from time to time", kinds=", ".join(absent))
 
 
 def not_synced(informers: Iterable[Informer]) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from bizrq.quota.reservation import Reservation
 from bizrq.units import quantity
+from bizrq.units.slot import Slot
 
 
 class Reason(StrEnum):
@@ -195,16 +196,13 @@ def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
     clauses: list[str] = []
     freed = dict.fromkeys(wanted, 0)
     for line in lines:
-        slot, *words = line.split(" ")
-        amounts = {name: amount for name, _, amount in (word.partition("=") for word in words)}
-        held = ",".join(f"{name}={amounts[name]}" for name in wanted if name in amounts)
-        if not held:
+        slot, amounts = _read_ending(line)
+        clause = _ending_clause(slot, amounts, wanted)
+        if not clause:
             continue
         for name in wanted:
             freed[name] += _amount(amounts.get(name, "0"))
-        since, until = amounts.get("since", ""), amounts.get("until", "")
-        times = (f" since {since}" if since else "") + (f" until {_clock(until)}" if until else "")
-        clauses.append(f"{_pods_that_run_on(slot, amounts)} ({held}){times}")
+        clauses.append(clause)
     if not clauses:
         return denied
     more = len(clauses) - MAX_ENDING
@@ -212,6 +210,25 @@ def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
     if all(v.requested + v.used - freed[v.resource] <= v.hard for v in denied.violations):
         named += "; the same request passes once they have gone"
     return replace(denied, message=f"{denied.message}; {named}", ending=named)
+
+
+def ending_of(slot: Slot, names: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Return the lines of `status.ending` about a slot in words, with what its pods take of these names."""
+    read = (_read_ending(line) for line in lines)
+    return [text for of, amounts in read if of == str(slot) and (text := _ending_clause(of, amounts, names))]
+
+
+def _read_ending(line: str) -> tuple[str, dict[str, str]]:
+    slot, *words = line.split(" ")
+    return slot, {name: amount for name, _, amount in (word.partition("=") for word in words)}
+
+
+def _ending_clause(slot: str, amounts: Mapping[str, str], wanted: Sequence[str]) -> str:
+    """Return what people read of a line of `status.ending`; "" where it has none of the wanted names."""
+    held = ",".join(f"{name}={amounts[name]}" for name in wanted if name in amounts)
+    since, until = amounts.get("since", ""), amounts.get("until", "")
+    times = (f" since {since}" if since else "") + (f" until {_clock(until)}" if until else "")
+    return f"{_pods_that_run_on(slot, amounts)} ({held}){times}" if held else ""
 
 
 def _pods_that_run_on(slot: str, amounts: Mapping[str, str]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -34,6 +37,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 #: `edit` in the namespace `team` and nothing else; the same and `get` on nlp; nothing at all.
 EDITOR, READER, NOBODY = "ed", "rea", "nobody-in-particular"
+#: `get`, `list` and `watch` on nlp alone, as `bizrq allow --read` gives it.
+WATCHER = "wat"
 OUTSIDE = "workloads outside namespace team"
 
 
@@ -46,6 +51,12 @@ class People:
 
     async def __call__(self, who: str, *words: object) -> CommandResult:
         return await self._bizrq(*words, "--as", who)
+
+    async def start(self, who: str, *words: str) -> asyncio.subprocess.Process:
+        """Start a verb as a process of its own, for one that ends by a signal."""
+        flags = ["--as", who, "--kubeconfig", str(self._bizrq.kubeconfig)]
+        program = Path(sys.executable).with_name("bizrq")
+        return await asyncio.create_subprocess_exec(program, *words, *flags, stdout=asyncio.subprocess.PIPE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -69,10 +80,12 @@ async def people(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -
         await api.group("cv", "ai", cpu="6")
         for namespace, name in (("team", "web"), ("default", "far")):
             await client.create(DEPLOYMENTS, _in(namespace, deployment(name, "nlp", 2)))
-        roles: list[Object] = [cluster_role("reads-nlp", "get", names=["nlp"])]
+        by_name = cluster_role("watches-nlp", "get", "list", "watch", names=["nlp"])
+        roles: list[Object] = [cluster_role("reads-nlp", "get", names=["nlp"]), by_name]
         for each in roles:
             await client.create(CLUSTER_ROLES, each)
         await client.create(CLUSTER_ROLE_BINDINGS, bound("reads-nlp", READER))
+        await client.create(CLUSTER_ROLE_BINDINGS, bound("watches-nlp", WATCHER))
         for who in (EDITOR, READER):
             edit = {**bound("edit", who), "kind": "RoleBinding"}
             edit["metadata"] = {**edit["metadata"], "namespace": "team"}
@@ -103,6 +116,25 @@ async def test_one_group_is_read_with_get_on_it_alone(people: People) -> None:
     assert result.plain.splitlines()[1].split()[:2] == ["nlp", "ai"]
     assert "Ann, #nlp-quota" in result.plain
     assert json.loads((await people(READER, "get", "nlp", "-o", "json")).out)["metadata"]["name"] == "nlp"
+
+
+async def test_one_group_is_watched_by_whoever_may_watch_it_alone(people: People) -> None:
+    assert (await people(WATCHER, "get")).code == 3
+    process = await people.start(WATCHER, "get", "nlp", "--watch", "-o", "name")
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
+            await people.client.patch(GROUPS, "cv", {"metadata": {"labels": {"seen": "no"}}})
+            await people.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"seen": "yes"}}})
+            assert await process.stdout.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
+            process.send_signal(signal.SIGINT)
+            await process.stdout.read()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_of_several_groups_those_are_shown_that_may_be_read(people: People) -> None:

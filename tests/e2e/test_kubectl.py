@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import yaml
 
 from bizrq.kube.client import KubeClient
 from tests.support.cluster import Cluster, eventually
-from tests.support.objects import Object, deployment, group
+from tests.support.objects import Object, cronjob, deployment, group
 from tests.support.oracle import settled
 
 pytestmark = [
@@ -26,6 +28,8 @@ class Kubectl:
     def __init__(self, kubeconfig: Path, home: Path) -> None:
         self._kubeconfig = kubeconfig
         self._home = home
+        # The plugin `kubectl bizrq` is installed beside Python.
+        self._path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
     async def __call__(self, *arguments: str, stdin: Object | None = None) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
@@ -35,7 +39,7 @@ class Kubectl:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": os.environ["PATH"]},
+            env={"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._home), "PATH": self._path},
         )
         async with asyncio.timeout(120):
             out, err = await process.communicate(yaml.safe_dump(stdin).encode() if stdin else None)
@@ -83,6 +87,54 @@ async def test_kubectl_applies_scales_lists_and_is_told_why_not(
     assert "limits.cpu 10/10 (100%)" in row
     code, out, err = await kubectl("get", "bizrq", unique, "-o", "json")
     assert json.loads(out)["status"]["used"] == {"limits.cpu": "10"}, err
+
+
+async def test_the_command_that_ends_a_refusal_explains_it_as_it_stands(
+    kubectl: Kubectl, client: KubeClient, unique: str, tmp_path: Path
+) -> None:
+    asked = group(unique, cpu="4")
+    asked["spec"] |= {"owner": "ml-platform", "contact": "#ml-quota"}
+    await kubectl("apply", "-f", "-", stdin=asked)
+    await settled(client, [unique])
+    web = deployment(unique, unique, 5)
+    _, _, refused = await kubectl("apply", "-f", "-", stdin=web)
+    command = f"bizrq explain -f FILE -n {web['metadata']['namespace']}"
+    assert refused.rstrip().endswith(f"; run: kubectl {command}; ask: ml-platform, #ml-quota")
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(web))
+    code, out, err = await kubectl(*shlex.split(command.replace("FILE", str(file))))
+    assert (code, err) == (0, "")
+    assert "limits.cpu: asks for 5 more, 4 of 4 left: 1 short" in out
+
+    code, _, err = await kubectl("apply", "-f", "-", stdin=deployment(unique, unique, 4))
+    assert code == 0, err
+    _, _, refused = await kubectl("scale", "deployment", unique, "--replicas=5")
+    command = refused.partition("; run: kubectl ")[2].partition(";")[0]
+    assert command == f"bizrq explain deployment/{unique} -n default"
+    code, out, err = await kubectl(*shlex.split(command))
+    assert (code, err) == (0, "")
+    assert "One more replica does not fit:" in out
+
+
+async def test_a_cron_job_whose_jobs_cannot_run_is_told_before_and_when_it_is_applied(
+    kubectl: Kubectl, client: KubeClient, unique: str, tmp_path: Path
+) -> None:
+    await kubectl("apply", "-f", "-", stdin=group(unique, cpu="10"))
+    await settled(client, [unique])
+    nightly = cronjob(unique, unique, cpu=50)
+    file = tmp_path / "nightly.yaml"
+    file.write_text(yaml.safe_dump(nightly))
+    code, out, err = await kubectl("bizrq", "fit", "-f", str(file))
+    assert (code, err) == (1, ""), out
+    assert "limits.cpu: asks for 50 more, 10 of 10 left: 40 short" in out
+    code, out, err = await kubectl("apply", "-f", str(file))
+    assert (code, out.strip()) == (0, f"cronjob.batch/{unique} created"), err
+    assert f"Warning: each Job of CronJob default/{unique} would be refused now: quota {unique} has no room for " in err
+    code, out, err = await kubectl("bizrq", "explain", f"cronjob/{unique}")
+    assert (code, err) == (0, "")
+    assert f"each Job of CronJob default/{unique} would be refused now:" in out
+    code, _, err = await kubectl("delete", "cronjob", unique)
+    assert code == 0, err
 
 
 async def test_kubectl_shows_the_warning_of_a_lowered_hard_and_the_refusal_of_a_bad_one(

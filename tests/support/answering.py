@@ -11,9 +11,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bizrq.cli import probe
+from bizrq.cli.probe import not_asked
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
+from bizrq.probe import NAME as PROBE
 from bizrq.store.groups import GROUPS
 from certs.pki import make_ca, make_serving
 from tests.support.cluster import eventually
@@ -48,7 +49,7 @@ async def answering(client: KubeClient, folder: Path) -> AsyncIterator[None]:
                 "operations": ["CREATE"],
             }
         ],
-        "matchConditions": [{"name": "probe", "expression": f"object.metadata.name == '{probe.NAME}'"}],
+        "matchConditions": [{"name": "probe", "expression": f"object.metadata.name == '{PROBE}'"}],
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
     }
@@ -62,7 +63,7 @@ async def answering(client: KubeClient, folder: Path) -> AsyncIterator[None]:
         await client.create(REGISTRATIONS, configuration)
 
         async def is_asked() -> bool:
-            return not await probe.not_asked(client)
+            return not await not_asked(client)
 
         await eventually(is_asked, 60, "the webhook is asked")
         yield

@@ -248,6 +248,13 @@ def _made() -> list[tuple[str, Object]]:
         ),
         _of(registration.CORRECTIONS, objects.correction("c", "nlp", {"requests.nvidia.com/gpu": "1"}), None),
         _of(registration.AUTOSCALERS, _autoscaler(), None, resource=autoscalers),
+        _of(registration.WORKLOADS, _stored(objects.cronjob("n", "nlp")), None, resource=objects.CRONJOBS),
+        _of(
+            registration.INDIRECT,
+            _stored(objects.inference_service("i", "nlp", most=3)),
+            None,
+            resource=objects.INFERENCE_SERVICES,
+        ),
     ]
 
 

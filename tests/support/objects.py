@@ -32,6 +32,9 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "Clu
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
+CRONJOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+INFERENCE_SERVICES = Resource("serving.kserve.io", "v1beta1", "inferenceservices", "InferenceService")
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 #: A label selector with every operator.
 SELECTOR = {
@@ -222,6 +225,46 @@ def tfjob(name: str, group: str, workers: Any = 1, *, namespace: str = "default"
         "kind": "TFJob",
         "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: group}},
         "spec": {"tfReplicaSpecs": {"Worker": {"replicas": workers, "restartPolicy": "Never", "template": pods}}},
+    }
+
+
+def cronjob(name: str, group: str | None, *, cpu: Any = "1", namespace: str = "default") -> Object:
+    """A CronJob whose Jobs have one pod of so much cpu."""
+    labels = {LABEL: group} if group else {}
+    pods = changed_spec(template(cpu), restartPolicy="Never")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"metadata": {"labels": labels}, "spec": {"template": pods}}},
+    }
+
+
+def changed_spec(pods: Object, **spec: Any) -> Object:
+    return {**pods, "spec": {**pods["spec"], **spec}}
+
+
+def inference_service(name: str, group: str | None, *, cpu: Any = "1", least: int = 1, most: int = 0) -> Object:
+    """An InferenceService of one model server, of which an autoscaler runs so many; 0 is no bound."""
+    server = {"name": "kserve-container", "image": "x", "resources": {"limits": {"cpu": cpu}}}
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "namespace": "default", "labels": {LABEL: group} if group else {}},
+        "spec": {"predictor": {"minReplicas": least, "maxReplicas": most, "containers": [server]}},
+    }
+
+
+def elastic(name: str, group: str, workers: int, most: int, *, cpu: Any = "1") -> Object:
+    """A PyTorchJob of so many workers that may grow to `most`."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "default", "labels": {LABEL: group}},
+        "spec": {
+            "elasticPolicy": {"maxReplicas": most},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": workers, "template": template(cpu)}},
+        },
     }
 
 

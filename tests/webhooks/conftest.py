@@ -206,6 +206,25 @@ def message(response: Object) -> str:
     return response["status"]["message"]
 
 
+def run(what: str) -> str:
+    """The end of a refusal that names the command which explains it."""
+    return f"; run: kubectl bizrq explain {what}"
+
+
+#: The same for a new object of the namespace `default`.
+RUN_FILE = run("-f FILE -n default")
+
+
+def decided(response: Object) -> str:
+    """What was decided, without the next step of a refusal; "" where the review was granted."""
+    said = "" if response["allowed"] else response["status"]["message"]
+    lacks = said.startswith("exceeded quota: ")
+    before, found, after = said.partition("; run: kubectl bizrq explain ")
+    assert lacks is bool(found), said
+    assert "; " not in after, said
+    return before
+
+
 def changed(obj: Object, change: Callable[[Object], object]) -> Object:
     """A copy of the object with a change made to it."""
     new = copy.deepcopy(obj)

@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from bizrq.api import review
+from bizrq.probe import group_probe, workload_probe
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason
+from bizrq.workloads.labels import LABEL
 from tests.support.objects import Object, deployment, group
-from tests.webhooks.conftest import Api, Hooks, changed, stored
+from tests.webhooks.conftest import Api, Hooks, changed, decided, stored
 from tests.webhooks.test_app import a_review
 from webhooks import decision_log
 
@@ -35,7 +37,7 @@ async def test_a_refusal_is_one_line_that_says_who_what_and_why(api: Api, hooks:
         "object": "deployments.apps/default/web",
         "group": "nlp",
         "reason": "QuotaExceeded",
-        "message": refused["status"]["message"],
+        "message": decided(refused),
     }
 
 
@@ -88,3 +90,31 @@ def decoded(new: Object | None, old: Object | None, **of: Any) -> review.Request
         found["userInfo"] = user
     body = {**found, "object": new, "oldObject": old, "kind": {"kind": about["kind"]}, **of}
     return review.decode(json.dumps({"request": body}).encode())
+
+
+async def test_the_probe_of_every_command_is_no_line_in_the_log(api: Api, hooks: Hooks) -> None:
+    with capture_logs() as lines:
+        for obj in (group_probe(), workload_probe("default")):
+            assert not (await hooks.create(obj, dry_run=True))["allowed"]
+    assert [line for line in lines if line["log_level"] != "debug"] == []
+
+
+async def test_nothing_else_is_taken_for_a_probe(api: Api, hooks: Hooks) -> None:
+    """The same objects outside of a dry run, by another name, with another label, or refused for another reason."""
+    asked, web = group_probe(), workload_probe("default")
+    others = [
+        changed(asked, lambda o: o["metadata"].update(name="mine")),
+        changed(asked, lambda o: o["spec"]["hard"].update({"limits.cpux": "1"})),
+        changed(web, lambda o: o["metadata"].update(name="mine")),
+        changed(web, lambda o: o["metadata"].update(labels={LABEL: "nobody"})),
+        changed(web, lambda o: o["spec"].update(replicas=-1)),
+    ]
+    with capture_logs() as lines:
+        for obj in others:
+            assert not (await hooks.create(obj, dry_run=True))["allowed"]
+        for obj in (asked, web):
+            assert not (await hooks.create(obj))["allowed"]
+        assert not (await hooks.update(stored(web), changed(stored(web), lambda o: o["spec"].update(replicas=3))))[
+            "allowed"
+        ]
+    assert [line["log_level"] for line in lines if line["event"] == "refused"] == ["info"] * 8

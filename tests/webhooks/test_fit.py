@@ -35,7 +35,7 @@ from tests.support.cluster import has_kinds
 from tests.support.objects import NAMESPACES, Object, deployment, group, rollout, template, tfjob
 from tests.support.workload_language import usage
 from tests.vectors.test_vectors import manifest, patched
-from tests.webhooks.conftest import Api, Hooks, everybody_reads
+from tests.webhooks.conftest import Api, Hooks, decided, everybody_reads
 from webhooks.app import Webhooks
 
 SETTINGS = load(None)
@@ -87,8 +87,7 @@ def resource_of(obj: Object) -> Resource:
 def assert_same(outcome: DryRunOutcome, response: Object) -> None:
     """Assert that both grant, or that both refuse in the same words."""
     told = outcome.verdict.message if isinstance(outcome.verdict, Denied) else ""
-    said = "" if response["allowed"] else response["status"]["message"]
-    assert told == said, outcome
+    assert told == decided(response), outcome
 
 
 async def reviewed(api: Api, hooks: Hooks, document: Object) -> Object:

@@ -35,7 +35,7 @@ from tests.support.objects import (
     sharing,
     template,
 )
-from tests.webhooks.conftest import Api, Hooks, changed
+from tests.webhooks.conftest import Api, Hooks, changed, decided
 
 SETTINGS = load(None)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
@@ -57,7 +57,7 @@ async def agreed(
     operation = "CREATE" if old is None else "UPDATE"
     response = await hooks.review(path, operation, new, old, resource=resource, user=ADMIN)
     told = "" if outcome.fits else getattr(outcome.verdict, "message", "")
-    assert told == ("" if response["allowed"] else response["status"]["message"])
+    assert told == decided(response)
     assert list(outcome.warnings) == response.get("warnings", [])
     return outcome
 

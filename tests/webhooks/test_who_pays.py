@@ -23,7 +23,7 @@ from bizrq.workloads.ownership.memory import Memory, payer_line
 from tests.support.cluster import eventually
 from tests.support.objects import DEPLOYMENTS, OF_KIND, REPLICASETS, Object, deployment
 from tests.webhooks.charging.test_owner_trust import replica_set
-from tests.webhooks.conftest import Api, Hooks, changed, message
+from tests.webhooks.conftest import Api, Hooks, changed, decided
 from tests.webhooks.handlers.test_autoscalers import autoscaler, warned
 
 SETTINGS = load(None)
@@ -106,7 +106,7 @@ def scale_of(obj: Object, replicas: int) -> Object:
 
 async def refused(hooks: Hooks, obj: Object, replicas: int) -> str:
     scale = scale_of(obj, replicas)
-    return message(await hooks.review("scale", "UPDATE", scale, scale, resource=REPLICASETS, sub_resource="scale"))
+    return decided(await hooks.review("scale", "UPDATE", scale, scale, resource=REPLICASETS, sub_resource="scale"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -116,8 +116,8 @@ async def test_admission_and_the_command_line_agree_who_pays(api: Api, hooks: Ho
         await api.group(name, cpu="4", used={"cpu": "2"})
     await comes(api, hooks)
     stored = await api.client.get(REPLICASETS, "rs", "default")
-    decided = await refused(hooks, stored, 9)
-    assert f"exceeded quota: {pays}, " in decided
+    told = await refused(hooks, stored, 9)
+    assert f"exceeded quota: {pays}, " in told
 
     client, groups = api.client, await read_groups(api.client)
     clock = asyncio.get_running_loop().time
@@ -125,7 +125,7 @@ async def test_admission_and_the_command_line_agree_who_pays(api: Api, hooks: Ho
     for manifest in (scale_of(stored, 9), grown):
         [outcome] = await DryRun(client, SETTINGS, groups, [manifest], clock=clock).outcomes()
         assert not outcome.fits
-        assert (outcome.group, getattr(outcome.verdict, "message", "")) == (pays, decided)
+        assert (outcome.group, getattr(outcome.verdict, "message", "")) == (pays, told)
     [same] = await DryRun(client, SETTINGS, groups, [stored], clock=clock).outcomes()
     assert (same.fits, same.group) == (True, pays)
 

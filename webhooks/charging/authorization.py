@@ -139,7 +139,8 @@ def use_denied(user: UserInfo | None, group: str) -> Denied:
     return Denied(
         Reason.MAY_NOT_USE,
         f"{_named(user)} may not charge quota {group}: creating a workload in it or moving one there needs the verb "
-        f"use on {PLURAL}.{API_GROUP} {group}, by a ClusterRole that is bound to them or to a group of theirs",
+        f"use on {PLURAL}.{API_GROUP} {group}, by a ClusterRole that is bound to them or to a group of theirs; "
+        f"ask an administrator to run: bizrq allow USER {group}",
     )
 
 

@@ -17,6 +17,7 @@ from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict
 from bizrq.registration import ReviewEndpoint
 from bizrq.workloads.validation import Malformed, expect_metadata
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.later_objects import Judged
 
 #: A refusal names this many objects that are in the way.
 MAX_NAMED = 2
@@ -26,11 +27,20 @@ _NOUNS = {"BizGroupResourceQuota": "group", "BizGroupCorrection": "correction", 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A verdict with warnings for the person who asks; `figures` says what the warnings are without figures, if any."""
+    """A verdict with warnings for the person who asks; `figures` says what the warnings are without figures, if any.
+
+    `later` is what the object will make or grow to, as it would be decided now.
+    """
 
     verdict: Verdict
     warnings: Sequence[str] = ()
     figures: Figures | None = None
+    later: Sequence[Judged] = ()
+
+    @property
+    def told(self) -> list[str]:
+        """Return the warnings, with those of later writes that would be refused."""
+        return [*self.warnings, *(each.warning for each in self.later if each.warning)]
 
 
 #: Decides a review until a deadline. Raises Malformed, ApiError, Unreachable.

@@ -1,4 +1,4 @@
-"""Warn of a HorizontalPodAutoscaler that may ask for more than its group has left.
+"""Warn of an autoscaler that may ask for more than its group has left.
 
 This file alone decides the warning. It refuses and reserves nothing: an autoscaler costs nothing until it scales, and
 each of its steps is admitted like any other (`WorkloadHandler.scale`).
@@ -6,7 +6,6 @@ each of its steps is admitted like any other (`WorkloadHandler.scale`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -21,11 +20,11 @@ from bizrq.quota.verdict import Denied, Figures, Granted
 from bizrq.store.reference_resolver import resource_of
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
-from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import group_of, with_models
-from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.later import scaling
+from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.payers import Paid, anywhere, paid_by
-from bizrq.workloads.validation import Malformed, expect_count, expect_map, get_path
+from bizrq.workloads.validation import Malformed, get_path
 from webhooks.charging.charges import charge_of
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -39,13 +38,13 @@ _SILENT = Answer(Granted())
 
 
 class AutoscalerHandler:
-    """The webhook for HorizontalPodAutoscalers."""
+    """The webhook for HorizontalPodAutoscalers, and KEDA's ScaledObjects."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def admit(self, request: Request, deadline: Deadline) -> Answer:
-        """Grant the write, with a warning where maxReplicas does not fit."""
+        """Grant the write, with a warning where its most replicas do not fit."""
         try:
             return await self._answer(request, deadline)
         except (ApiError, Unreachable, Malformed, GroupUnreadable) as error:
@@ -56,12 +55,11 @@ class AutoscalerHandler:
     async def _answer(self, request: Request, deadline: Deadline) -> Answer:
         """Return the answer with its warning, if any. Raises ApiError, Unreachable, Malformed, GroupUnreadable."""
         registry, config = self._context.registry, self._context.config
-        spec = expect_map((request.object or {}).get("spec"), "spec")
-        found = self._target(spec)
-        if found is None:
+        found = scaling(request.object or {})
+        adapter = self._context.registry.by_kind(found.group, found.kind) if found is not None else None
+        if found is None or adapter is None or adapter.scale is None or not registry.is_charged(adapter):
             return _SILENT
-        adapter, name = found
-        most = expect_count(spec.get("maxReplicas"), "spec.maxReplicas")
+        name, most = found.name, found.most
         try:
             target = await self._context.client.get(
                 resource_of(adapter), name, request.namespace, timeout=deadline.seconds_left()
@@ -89,7 +87,7 @@ class AutoscalerHandler:
         about = Request(request.uid, "UPDATE", request.kind, request.resource, name, request.namespace)
         charge = charge_of(adapter, about, grown, demand, target, before)
         stored = await self._context.groups.read(group, deadline.seconds_left())
-        whose = f"maxReplicas {most} of {adapter.kind} {request.namespace}/{name}"
+        whose = f"{found.field} {most} of {adapter.kind} {request.namespace}/{name}"
         if stored is None:
             return Answer(Granted(), [f"{whose} cannot be reached: quota {group} does not exist"])
         if stored.status.used is None:
@@ -106,15 +104,3 @@ class AutoscalerHandler:
         no_fit = f"{whose} does not fit quota {group}"
         fits = (now if isinstance(now, int) else 1) + more
         return Answer(Granted(), [f"{no_fit}: {fits} would fit now"], Figures(group, f"{no_fit} now"))
-
-    def _target(self, spec: Mapping[str, Any]) -> tuple[Adapter, str] | None:
-        """Return kind and name of the target, None where the target is not charged."""
-        reference = expect_map(spec.get("scaleTargetRef"), "spec.scaleTargetRef")
-        group, _ = group_and_version(reference.get("apiVersion"))
-        kind, name = reference.get("kind"), reference.get("name")
-        if not isinstance(kind, str) or not isinstance(name, str):
-            return None
-        adapter = self._context.registry.by_kind(group, kind)
-        if adapter is None or adapter.scale is None or not self._context.registry.is_charged(adapter):
-            return None
-        return adapter, name

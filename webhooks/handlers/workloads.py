@@ -39,6 +39,7 @@ from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.known_models import KnownModels
+from webhooks.charging.later_objects import LaterObjects
 from webhooks.charging.older_versions import OlderVersions, explained, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, check_owner_references, is_going
@@ -90,6 +91,7 @@ class WorkloadHandler:
         self._models = KnownModels(context.client, context.config, lambda: _ceilings(context))
         self._adoption = Adoption(context)
         self._older = OlderVersions(context)
+        self._later = LaterObjects(context)
         self._registry = context.registry
         self._config = context.config
 
@@ -99,12 +101,20 @@ class WorkloadHandler:
         if adapter is None or not self._registry.is_charged(adapter) or request.object is None:
             return Granted()
         new, old = request.object, request.old_object
+        later = await self._later.of(request, adapter, deadline)
         if old is not None and _unchanged(old, new):
-            return Granted()
+            return Answer(Granted(), later=later)
         if old is None or _owners(old) != _owners(new):
             check_owner_references(new)
         write = _Write(request, adapter, new, old, set())
-        return Answer(await self._admit(write, deadline), sorted(write.warnings))
+        return Answer(await self._admit(write, deadline), sorted(write.warnings), later=later)
+
+    async def indirect(self, request: Request, deadline: Deadline) -> Answer:
+        """Grant a write of a kind that is not charged itself, with what it will make that is."""
+        adapter = self._registry.by_kind(request.kind.group, request.kind.kind)
+        if adapter is None or self._registry.is_charged(adapter):
+            return Answer(Granted())
+        return Answer(Granted(), later=await self._later.of(request, adapter, deadline))
 
     async def leaving(self, request: Request, deadline: Deadline) -> Verdict:
         """Return the verdict on an UPDATE by which an object may leave the owner that pays for it.

@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from bizrq.api import group as wire
+from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.cli.cluster import whoami
+from bizrq.cli.output.failure import few
 from bizrq.cli.simulate.in_memory import Fetch, InMemoryGroupStore, OverlayReader, RecordingReserver
 from bizrq.cli.simulate.installed import PLACE
 from bizrq.cli.simulate.lookup import RELEASED, FileReferenceReader, describe_unread, readable_payers
@@ -47,6 +49,7 @@ from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.later_objects import Judged
 from webhooks.routes import handlers
 
 Object = dict[str, Any]
@@ -56,6 +59,8 @@ _Recorded = tuple[str, Charge, Account | None]
 _TIMEOUT = 30.0
 #: The reason of a handler that could not read something: the user may have fewer rights than the webhooks.
 _UNREADABLE = Reason.TIMEOUT
+#: The reasons of what names a group that does not exist.
+_NO_GROUP = (Reason.NO_GROUP, Reason.PARENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,29 @@ class DryRun:
             return None
         # Only what is stored can have been released.
         released = [RELEASED] if self._payers.unread and was_stored else []
-        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *released])
+        more = [*released, *self._assumed(outcome), *self._order(number, outcome)]
+        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *more])
+
+    def _assumed(self, outcome: DryRunOutcome) -> list[str]:
+        """Warn of an answer that depends on what a group of these files uses and no recount has counted yet."""
+        assumed = self._groups.assumed.get(outcome.group or "", frozenset())
+        names = sorted(assumed & outcome.charge.growth().keys()) if outcome.charge is not None else []
+        if not names or not outcome.is_granted:
+            return []
+        return [f"what {outcome.group} uses of {few(names)} is not counted yet: it is taken for 0"]
+
+    def _order(self, number: int, outcome: DryRunOutcome) -> list[str]:
+        """Say of a group that does not exist where it is in these files."""
+        if not isinstance(outcome.verdict, Denied) or outcome.verdict.reason not in _NO_GROUP:
+            return []
+        name = outcome.group
+        places = [
+            n for n, each in enumerate(self._manifests) if each.get("kind") == GROUP_KIND and place_of(each)[3] == name
+        ]
+        if not places or not name:
+            return []
+        where = "is refused above" if places[0] < number else "comes later: kubectl applies files in this order"
+        return [f"group {name} is in these files, but {where}"]
 
     def _forget_unread(self) -> None:
         """Begin to note anew what an answer depends on."""
@@ -304,11 +331,13 @@ class DryRun:
         """Ask each webhook, up to the first refusal. The charge is the refused one, or else the first."""
         warnings = list(outcome.warnings)
         first: _Recorded | None = None
+        later: list[DryRunOutcome] = []
         for path in paths:
             self._reserver.recorded = None
             answer = await self._handlers[path](request, Deadline(self._clock() + _TIMEOUT, self._clock))
             verdict = answer.verdict
             warnings += answer.warnings
+            later += [self._later(each, outcome) for each in answer.later]
             if self._unsure is not None:
                 warnings += (lacking := self._unsure.taken())
                 if lacking:
@@ -323,7 +352,22 @@ class DryRun:
                 denied = replace(outcome, verdict=verdict, warnings=warnings)
                 return self._with_account(denied, self._reserver.recorded)
             first = first or self._reserver.recorded
-        return self._with_account(replace(outcome, warnings=warnings), first)
+        return self._with_account(replace(outcome, warnings=warnings, later=later), first)
+
+    def _later(self, judged: Judged, of: DryRunOutcome) -> DryRunOutcome:
+        """Return the outcome of a later write."""
+        obj = judged.later.obj
+        outcome = DryRunOutcome(
+            str(obj["kind"]),
+            of.namespace,
+            str(obj["metadata"].get("name") or ""),
+            judged.group,
+            judged.verdict,
+            what=judged.later.what,
+            is_growth=judged.later.is_growth,
+        )
+        recorded = (judged.group, judged.charge, judged.account) if judged.charge is not None else None
+        return self._with_account(outcome, recorded)
 
     def _with_account(self, outcome: DryRunOutcome, recorded: _Recorded | None) -> DryRunOutcome:
         if recorded is None:

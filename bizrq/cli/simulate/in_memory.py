@@ -18,7 +18,7 @@ from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
 from bizrq.store.ports import ObjectReader
-from bizrq.units.names import Catalog
+from bizrq.units.names import Catalog, is_cash
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.charging.group_commit import Check, NameCheck, Reserver
@@ -128,6 +128,8 @@ class InMemoryGroupStore:
         self._catalog = catalog
         self._fetch = fetch
         self.unread: set[str] = set()
+        #: By group, the names of which nothing used is assumed.
+        self.assumed: dict[str, frozenset[str]] = {}
         self._groups = {group.name: _without_hold(group) for group in groups}
 
     def cached(self, name: str) -> GroupObject | None:
@@ -165,13 +167,24 @@ class InMemoryGroupStore:
         return self._groups[name]
 
     def apply(self, new: GroupObject) -> None:
-        """Store a created or updated group as it is after its first recount."""
+        """Store a created or updated group as it is after its first recount.
+
+        What a stored group uses of a name that it has had no count of is taken for 0, and `assumed` has the name.
+        """
         old = self._groups.get(new.name)
         hard = wire.hard_of(new, self._catalog)
         status = old.status if old is not None else wire.GroupStatus()
-        used = {**dict.fromkeys(hard, "0"), **(status.used or {})}
+        counted = status.used or {}
+        unknown = {name for name in hard if name not in counted}
+        cash = status.cash
+        if wire.terms_of(new, self._catalog).safe and (cash is None or cash.liens is None):
+            # What running workloads may still cost: nothing in a new group.
+            cash = wire.with_committed(cash, {})
+            unknown |= {name for name in hard if is_cash(name)}
+        if old is not None:
+            self.assumed[new.name] = (self.assumed.get(new.name, frozenset()) | unknown) & hard.keys()
         metadata = old.metadata if old is not None else new.metadata
-        status = msgspec.structs.replace(status, used={name: used[name] for name in hard})
+        status = msgspec.structs.replace(status, used={name: counted.get(name, "0") for name in hard}, cash=cash)
         self._groups[new.name] = msgspec.structs.replace(new, metadata=metadata, status=status)
 
     def account(self, name: str) -> Account | None:

@@ -32,6 +32,12 @@ class DryRunOutcome:
     is_chargeable: bool = True
     unread: Sequence[str] = ()
     """What the verdict depends on and the user may not read, sorted: then the verdict is no answer."""
+    later: Sequence[DryRunOutcome] = ()
+    """What the object will make or grow to, as it would be decided now."""
+    what: str = ""
+    """How messages name a later write, "" for one that is not."""
+    is_growth: bool = False
+    """True for the largest state of an object that begins smaller: where that does not fit, the object still does."""
 
     @property
     def is_unknown(self) -> bool:
@@ -43,8 +49,18 @@ class DryRunOutcome:
         return isinstance(self.verdict, Granted)
 
     @property
+    def never_made(self) -> Sequence[DryRunOutcome]:
+        """Return what the object would make and admission would refuse, if the object itself is granted."""
+        return [each for each in self.later if not (each.is_granted or each.is_growth)] if self.is_granted else []
+
+    @property
     def fits(self) -> bool:
-        return self.is_granted and not self.is_unknown
+        return self.is_granted and not self.is_unknown and not self.never_made
+
+    @property
+    def is_sure(self) -> bool:
+        """Return whether it fits without a warning, and its largest state, too."""
+        return self.fits and not self.warnings and all(each.is_granted for each in self.later)
 
     @property
     def full_name(self) -> str:

@@ -34,6 +34,7 @@ _OTHERS: tuple[tuple[Resource, ...], ...] = (
         Resource("autoscaling", version, "horizontalpodautoscalers", "HorizontalPodAutoscaler")
         for version in ("v2", "v1")
     ),
+    (Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject"),),
 )
 #: The review of a Scale: that of the workload with the new replicas, whatever the selectors say.
 _SCALE: Mapping[str, Any] = {
@@ -100,8 +101,9 @@ def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKin
     settings = settings.around(SYSTEM_NAMESPACE)
     configuration = registration.configuration(settings, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE)
     adapters = [(resources_of(adapter), adapter) for adapter in settings.registry.charged]
+    indirect = [resources_of(a) for a in settings.registry.adapters if a.estimate]
     seen: set[GroupKind] = set()
-    for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in _OTHERS)]:
+    for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in (*_OTHERS, *indirect))]:
         kind = resources[0].group, resources[0].kind
         webhooks = tuple(
             webhook

@@ -25,13 +25,16 @@ from bizrq.cli.simulate.outcome import DryRunOutcome
 from bizrq.cli.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
+from bizrq.quota.verdict import ending_of
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import group_of
+from bizrq.workloads.later import later
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.payers import Paid, PayerReason, anywhere, paid_by, place_of
 from bizrq.workloads.validation import Malformed, get_path
@@ -63,6 +66,10 @@ class StoredWorkload:
     has_ended: bool = False
     more: DryRunOutcome | None = None
     remarks: Sequence[str] = ()
+    #: Its pods that take more than it asks for, in words: those that are ending, for example.
+    ending: Sequence[str] = ()
+    #: The outcome for the object as it is, with what it will make; None for kinds that make nothing of their own.
+    later: DryRunOutcome | None = None
     #: True where the user may not read the group.
     is_group_unread: bool = False
 
@@ -109,6 +116,7 @@ async def find_workload(
     if found.cost is not None:
         known = {name for group in groups for name in group.spec.hard}
         found = replace(found, remarks=[*found.remarks, *await _unknown_models(client, found.cost, known, settings)])
+    found = await _with_later(found, obj, adapter, DryRun(client, settings, groups, [obj], fetch=fetch))
     if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
         return found, sorted(resolver.unread)
     replicas = get_path(obj, adapter.scale)
@@ -116,6 +124,15 @@ async def find_workload(
     dry_run = DryRun(client, settings, groups, [larger], fetch=fetch)
     [more] = await dry_run.outcomes()
     return replace(found, more=more), sorted({*resolver.unread, *dry_run.unread})
+
+
+async def _with_later(found: StoredWorkload, obj: Object, adapter: Adapter, dry_run: DryRun) -> StoredWorkload:
+    """Return the workload with what it will make or grow to. Raise ApiError or Unreachable."""
+    with contextlib.suppress(Malformed):
+        if not found.has_ended and not found.above and later(obj, adapter):
+            [outcome] = await dry_run.outcomes()
+            return replace(found, later=outcome)
+    return found
 
 
 async def _unknown_models(
@@ -149,6 +166,9 @@ def _counted(
         account = wire.account_of(stored, settings.catalog) if stored is not None else None
         left = _as_named(paid.place) if paid.reason is PayerReason.LEFTOVER else ""
         found = replace(found, group=paid.group, account=account, left=left)
+        if stored is not None and account is not None:
+            place = Slot(adapter.resource, namespace, name)
+            found = replace(found, ending=ending_of(place, sorted(account.hard), stored.status.ending))
         if paid.payer != obj["metadata"]["uid"]:
             return replace(found, above=_as_named(place_of(paid.slot_of)))
     if not found.is_charged:
@@ -187,7 +207,7 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
     Raise Failure.
     """
     meant = word.lower()
-    found = next((a for a in registry.adapters if meant in _names(a)), None)
+    found = registry.named(meant)
     if found is None:
         short = await _short_names(client, registry)
         found = short.get(meant)
@@ -195,11 +215,6 @@ async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter
         known = sorted({adapter.kind.lower() for adapter in registry.adapters})
         raise Failure(f"{word} is not a counted kind; {alternatives(meant, known)}", EXIT_BAD_INPUT)
     return found
-
-
-def _names(adapter: Adapter) -> tuple[str, ...]:
-    names = (adapter.kind.lower(), adapter.plural)
-    return (*names, *(f"{name}.{adapter.group}" for name in names))
 
 
 async def _short_names(client: KubeClient, registry: Registry) -> dict[str, Adapter]:

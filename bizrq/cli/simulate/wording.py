@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UNLABELLED = f"Neither it nor its namespace has the label {LABEL}, so no group is charged."
 #: The most siblings to name.
 _NAMED = 3
+#: What a person replaces in a command by a number of hours.
+_HOURS = "HOURS"
 #: The most groups that could help to list for programs.
 _LISTED = 20
 
@@ -59,6 +61,23 @@ def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
             for account, left in could_help(outcome)[:_LISTED]
         ],
         "warnings": list(outcome.warnings),
+        "later": [_later_as_json(each) for each in outcome.later],
+    }
+
+
+def _later_as_json(later: DryRunOutcome) -> dict[str, Any]:
+    """Return a write that the object causes later, as it would be decided now."""
+    return {
+        "what": later.what,
+        "kind": later.kind,
+        "name": later.name,
+        "group": later.group,
+        "largest": later.is_growth,
+        "fits": later.is_granted,
+        "reason": later.verdict.reason.value if isinstance(later.verdict, Denied) else None,
+        "message": refusal(later) or None,
+        "resources": _demand_as_json(later),
+        "violations": [_violation_as_json(v) for v in violations(later)],
     }
 
 
@@ -147,6 +166,20 @@ def sentences(outcome: DryRunOutcome) -> list[str]:
     return [*charged_for, *short, *ending, *_replicas(outcome), *_help(outcome, found)]
 
 
+def later_sentences(outcome: DryRunOutcome) -> list[str]:
+    """Return why each later write would be refused now: what the object makes, and its largest state."""
+    lines: list[str] = []
+    for each in outcome.later if outcome.is_granted else ():
+        if each.is_granted:
+            continue
+        if each.is_growth:
+            short = [_shortfall(v, each.account) for v in violations(each)] or [refusal(each)]
+            lines += [f"warning: {each.what} would be refused now: {'; '.join(short)}"]
+        else:
+            lines += [f"{each.what} would be refused now:", *sentences(each)]
+    return lines
+
+
 def _shortfall(v: Violation, account: Account | None) -> str:
     name = v.resource
     left, hard = quantity.text(name, v.left), quantity.text(name, v.hard)
@@ -174,9 +207,14 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
     account = outcome.account
     if account is None:
         return []
-    command = raise_command(account.group, {v.resource: v.hard + short_by(v) for v in found})
+    needed = {v.resource: _needed(v, account) for v in found}
+    spent = [v for v in found if needed[v.resource] == _HOURS]
+    used = ", ".join(f"{v.resource} {quantity.text(v.resource, v.used)}" for v in spent)
+    choose = f"; for {_HOURS} write more than is used: {used}" if spent else ""
+    command = raise_command(account.group, needed)
     if not outcome.parent:
-        return [f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'):", command]
+        whose = f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'{choose}):"
+        return [whose, command]
     if not outcome.family:
         return []
     lines: list[str] = []
@@ -186,12 +224,20 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
             able.append(f"its sibling {helper.group} has {_amounts(left)} left")
             continue
         has = f"{_amounts(left)} left" if left else "no ceiling for it"
-        lines += [f"its parent {helper.group} has {has}; to raise {account.group} (needs grant on {helper.group}):"]
+        needs = f"needs grant on {helper.group}{choose}"
+        lines += [f"its parent {helper.group} has {has}; to raise {account.group} ({needs}):"]
         lines += [command]
     lines += able[:_NAMED]
     if len(able) > _NAMED:
         lines.append(f"{len(able) - _NAMED} more siblings have enough left too")
     return lines or [f"neither its parent {outcome.parent} nor any sibling has that much left"]
+
+
+def _needed(v: Violation, account: Account) -> str:
+    """Return the ceiling that the change needs; for hours that are spent as they run nobody knows how many."""
+    if v.resource.startswith("cash/") and not account.hours.safe:
+        return _HOURS
+    return quantity.text(v.resource, v.hard + short_by(v))
 
 
 def could_help(outcome: DryRunOutcome) -> list[tuple[Account, Mapping[str, int]]]:
@@ -224,10 +270,9 @@ def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
 
 
-def raise_command(group: str, hard: Mapping[str, int]) -> CommandLine:
-    """Return the command that raises these ceilings."""
-    amounts = {name: quantity.text(name, amount) for name, amount in sorted(hard.items())}
-    patch = json.dumps({"spec": {"hard": amounts}}, separators=(",", ":"))
+def raise_command(group: str, hard: Mapping[str, str]) -> CommandLine:
+    """Return the command that raises these ceilings to these amounts."""
+    patch = json.dumps({"spec": {"hard": dict(sorted(hard.items()))}}, separators=(",", ":"))
     return CommandLine(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
 
 
@@ -298,8 +343,10 @@ def stored_as_json(found: StoredWorkload) -> dict[str, Any]:
         },
         "error": found.error or None,
         "hasEnded": found.has_ended,
+        "ending": list(found.ending),
         "remarks": list(found.remarks),
         "oneMore": as_json(found.more) if found.more is not None else None,
+        "later": [_later_as_json(each) for each in found.later.later] if found.later is not None else [],
     }
 
 
@@ -336,5 +383,6 @@ def who_pays(found: StoredWorkload) -> list[str]:
     if found.has_ended:
         lines.append("It has finished, so it costs only what its running pods use.")
     elif not found.error and not cost_rows(found):
-        lines.append(f"It uses no resource that {found.group} limits.")
+        lines.append(f"It {'asks for' if found.ending else 'uses'} no resource that {found.group} limits.")
+    lines += [f"Besides that, {each}." for each in found.ending]
     return lines

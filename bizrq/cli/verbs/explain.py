@@ -114,7 +114,7 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import most_replicas, sentences
+    from bizrq.cli.simulate.wording import later_sentences, most_replicas, sentences
 
     if outcome.is_unknown:
         console.print(Text.assemble("  ", ("Unknown", "yellow"), f": it depends on {few(outcome.unread)}."))
@@ -123,9 +123,10 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
         most = most_replicas(outcome)
         more = f", up to {most} {'replica' if most == 1 else 'replicas'}" if most is not None else ""
         console.print(Text.assemble("  ", (yes, "green"), f"{more}."))
+        terminal.print_sentences(console, later_sentences(outcome), 4)
         return
     console.print(Text.assemble("  ", (no, "red")))
-    terminal.print_sentences(console, sentences(outcome), 4)
+    terminal.print_sentences(console, [*sentences(outcome), *later_sentences(outcome)], 4)
 
 
 def _print_rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -140,7 +141,7 @@ def _explain_workload(
 
     from bizrq.cli.output import terminal
     from bizrq.cli.simulate.stored_workload import find_workload
-    from bizrq.cli.simulate.wording import cost_rows, stored_as_json, who_pays
+    from bizrq.cli.simulate.wording import cost_rows, later_sentences, stored_as_json, who_pays
 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
         source = await read_any_groups(client)
@@ -162,6 +163,8 @@ def _explain_workload(
         )
     _print_rows(("costs", "left", "hard"), cost_rows(found))
     terminal.print_sentences(console, found.remarks, 2)
+    if found.later is not None:
+        terminal.print_sentences(console, later_sentences(found.later), 2)
     if found.more is not None:
         _answer(console, found.more, "One more replica fits", "One more replica does not fit:")
     end_unread(unread, so=missing)

@@ -12,7 +12,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN
+from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure, few
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
@@ -34,13 +34,17 @@ def fit(
     output: TextOutput = FitOutput.TEXT,
     namespace: Namespace = None,
     config: Config = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail for warnings and for answers that are unknown, too.")
+    ] = False,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Check whether these manifests would be admitted now, and show what is missing if not.
 
-    Manifests are decided in file order, each after those before it, as admission decides them. Nothing is written.
-    Exit code 0: everything fits. 1: something does not fit. 4: nothing is known not to fit, but an answer depends on
-    something that you may not read; its line says what.
+    Manifests are decided in file order, each after those before it, as admission decides them: groups and their
+    workloads may be together. Nothing is written. Exit code 0: everything fits. 1: something does not fit. 4: nothing
+    is known not to fit, but an answer depends on something that you may not read; its line says what. With --strict
+    the code is 1 for that, too, and for a warning.
     """
     outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
     if output is FitOutput.TEXT:
@@ -51,6 +55,9 @@ def fit(
         print_document([as_json(outcome) for outcome in outcomes], OutputFormat(output.value))
     if not all(outcome.fits or outcome.is_unknown for outcome in outcomes):
         raise typer.Exit(EXIT_NO)
+    if strict and (unsure := [outcome for outcome in outcomes if not outcome.is_sure]):
+        named = few([f"{outcome.kind} {outcome.full_name}" for outcome in unsure])
+        raise Failure(f"--strict: not sure of {named}: see above", EXIT_NO)
     end_unsure(outcomes)
 
 
@@ -92,7 +99,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import most_replicas, sentences, unknown_sentences
+    from bizrq.cli.simulate.wording import later_sentences, most_replicas, sentences, unknown_sentences
 
     console = terminal.console()
     if not outcomes:
@@ -111,4 +118,5 @@ def show(outcomes: list[DryRunOutcome]) -> None:
             continue
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
         console.print(Text.assemble(answer, ", ".join(words)))
-        terminal.print_sentences(console, [*(f"warning: {each}" for each in outcome.warnings), *sentences(outcome)], 5)
+        warnings = [f"warning: {each}" for each in outcome.warnings]
+        terminal.print_sentences(console, [*warnings, *sentences(outcome), *later_sentences(outcome)], 5)

@@ -50,7 +50,7 @@ def get(
             show_list(chosen, output, nothing)
 
     if watch:
-        watch_groups(client, show, selector)
+        watch_groups(client, show, selector, wanted)
         return
     if not wanted or selector:
         show(list(run_on(client, lambda client: read_groups(client, selector=selector)).items.values()))

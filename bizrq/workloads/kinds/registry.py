@@ -52,6 +52,25 @@ class Registry:
         group, _ = group_and_version(obj.get("apiVersion"))
         return self._by_kind.get((group, kind)) if isinstance(kind, str) else None
 
+    def named(self, word: str) -> Adapter | None:
+        """Return the kind of a name as kubectl takes it: Deployment, deployments, deployments.apps."""
+        return self._by_word.get(word.lower())
+
+    def word_for(self, adapter: Adapter) -> str:
+        """Return the short name by which `named` finds a kind of this registry."""
+        word = adapter.kind.lower()
+        return word if self.named(word) is adapter else adapter.resource
+
+    @cached_property
+    def _by_word(self) -> Mapping[str, Adapter]:
+        """The kinds by their names; where two share one, it is the first one's."""
+        found: dict[str, Adapter] = {}
+        for adapter in self.adapters:
+            for name in (adapter.kind.lower(), adapter.plural):
+                found.setdefault(name, adapter)
+                found.setdefault(f"{name}.{adapter.group}", adapter)
+        return found
+
     @cached_property
     def countable(self) -> frozenset[str]:
         """The kinds that `count/` may name: the charged ones. A ceiling on any other would never hold."""

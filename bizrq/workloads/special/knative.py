@@ -34,6 +34,11 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
     return [replace(pods, count=count, spec={**pods.spec, "containers": [*own, _QUEUE]})]
 
 
+def most(pods: PodSet) -> int:
+    """Return the most pods that the revision of these may have; 0 is no bound."""
+    return _scale(pods.annotations, ("max-scale", "maxScale"), 0)
+
+
 def _scale(annotations: Mapping[str, Any], spellings: Sequence[str], default: int) -> int:
     """Return the number of an annotation in the first of its spellings that is present."""
     keys = [key for what in spellings if (key := f"autoscaling.knative.dev/{what}") in annotations]

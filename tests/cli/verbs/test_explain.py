@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -166,3 +167,28 @@ async def test_the_model_of_a_stored_workload_is_checked_and_a_refusal_is_config
     result = await bizrq("fit", "-f", written(tmp_path, typo), "--config", config, "-o", "json")
     [refused] = json.loads(result.out)
     assert (result.code, refused["reason"]) == (1, "UnknownModel")
+
+
+async def test_a_workload_that_is_scaled_to_0_names_its_pods_that_are_ending(bizrq: Bizrq) -> None:
+    """They are charged until they have ended, though it asks for nothing."""
+    await bizrq.client.create(DEPLOYMENTS, deployment("done", "vision", 0))
+    ending = [
+        "deployments.apps/default/done limits.cpu=3 ending=3 until=2026-11-22T10:05:30Z",
+        "deployments.apps/default/other limits.cpu=5 ending=5 until=2026-11-22T10:05:30Z",
+    ]
+    await bizrq.client.patch(GROUPS, "vision", {"status": {"ending": ending}}, subresource="status")
+    try:
+        result = await bizrq("explain", "deploy/done", width=120)
+        as_json = json.loads((await bizrq("explain", "deploy/done", "-o", "json")).out)
+    finally:
+        await bizrq.client.patch(GROUPS, "vision", {"status": {"ending": None}}, subresource="status")
+    said = "3 pods of deployments.apps/default/done are ending (limits.cpu=3) until 10:05:30"
+    assert result.plain.splitlines()[:4] == [
+        "Deployment default/done",
+        "  It is charged to vision.",
+        "  It asks for no resource that vision limits.",
+        f"  Besides that, {said}.",
+    ]
+    assert as_json["ending"] == [said]
+    assert "It uses no resource that vision limits." in (await bizrq("explain", "deploy/done")).plain
+    await bizrq.client.delete(DEPLOYMENTS, "done", "default")

@@ -6,20 +6,25 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, written
 from tests.support.objects import (
     CLAIMS,
+    CRONJOBS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     ROLLOUTS,
     claim,
+    cronjob,
     deployment,
     device_class,
+    elastic,
     group,
+    inference_service,
     node,
     rollout,
     sharing,
@@ -75,7 +80,7 @@ async def test_the_json_of_fit(bizrq: Bizrq, tmp_path: Path) -> None:
     assert first == {
         "kind": "Deployment", "namespace": "default", "name": "first", "group": "vision", "fits": True,
         "reason": None, "message": None, "violations": [], "maxReplicas": 12, "couldHelp": [], "warnings": [],
-        "unread": [],
+        "unread": [], "later": [],
         "resources": {
             "limits.cpu": {
                 "unit": "millicores", "hard": 20_000, "taken": 8_000, "left": 12_000, "asks": 10_000, "had": 0
@@ -336,3 +341,128 @@ async def test_fit_charges_a_daemonset_for_the_nodes_of_the_cluster(bizrq: Bizrq
     finally:
         for number in range(3):
             await bizrq.client.delete(NODES, f"n{number}")
+
+
+# What an object makes or grows to later.
+
+
+async def test_a_cron_job_fits_only_if_its_jobs_do(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, cronjob("nightly", "vision", cpu=50)))
+    assert (result.code, result.err) == (1, "")
+    assert result.plain.startswith("no   CronJob default/nightly, in vision\n"), result.plain
+    assert (
+        "each Job of CronJob default/nightly would be refused now:\n     limits.cpu: asks for 50 more, " in result.plain
+    )
+    result = await bizrq("fit", "-f", written(tmp_path, cronjob("nightly", "vision", cpu=2)))
+    assert (result.code, result.plain) == (0, "fits CronJob default/nightly, in vision")
+    # Its Jobs run later, and take nothing from what follows.
+    both = written(tmp_path, cronjob("nightly", "vision", cpu=12), deployment("web", "vision", 12))
+    assert (await bizrq("fit", "-f", both)).code == 0
+
+
+async def test_the_deployments_of_an_inference_service_are_judged(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, inference_service("chat", "vision", cpu=4, least=4)))
+    assert result.code == 1
+    assert "Deployment chat-predictor of InferenceService default/chat would be refused now:" in result.plain
+    result = await bizrq("fit", "-f", written(tmp_path, inference_service("chat", "vision", cpu=4, least=2, most=9)))
+    assert result.code == 0
+    assert result.plain.startswith("fits InferenceService default/chat\n     warning: Deployment chat-predictor of ")
+    assert "in its largest state (9 replicas) would be refused now: limits.cpu: asks for 36 more, 12 of" in " ".join(
+        result.plain.split()
+    )
+
+
+async def test_the_largest_state_of_an_elastic_job_is_a_warning(bizrq: Bizrq, tmp_path: Path) -> None:
+    path = written(tmp_path, elastic("train", "vision", 2, 40))
+    result = await bizrq("fit", "-f", path)
+    assert (result.code, result.plain.splitlines()[0][:4]) == (0, "fits")
+    assert "in its largest state (spec.elasticPolicy.maxReplicas 40) would be refused now: " in " ".join(
+        result.plain.split()
+    )
+    [found] = json.loads((await bizrq("fit", "-f", path, "-o", "json")).out)
+    [largest] = found["later"]
+    assert (found["fits"], largest["fits"], largest["largest"], largest["reason"]) == (
+        True, False, True, "QuotaExceeded"
+    )  # fmt: skip
+    assert largest["violations"][0]["requested"] == 40_000
+
+
+async def test_explain_judges_the_jobs_of_a_stored_cron_job(bizrq: Bizrq) -> None:
+    await bizrq.client.create(CRONJOBS, cronjob("nightly", "vision", cpu=50))
+    try:
+        result = await bizrq("explain", "cronjob/nightly")
+        assert (result.code, result.err) == (0, "")
+        assert "each Job of CronJob default/nightly would be refused now:\n  limits.cpu: asks for 50" in result.plain
+        [judged] = json.loads((await bizrq("explain", "cronjob/nightly", "-o", "json")).out)["later"]
+        assert (judged["kind"], judged["fits"], judged["largest"]) == ("Job", False, False)
+    finally:
+        await bizrq.client.delete(CRONJOBS, "nightly", "default")
+
+
+# A tree and its workloads together.
+
+
+async def test_a_folder_of_a_tree_and_its_workloads_is_decided_as_if_applied_in_order(
+    bizrq: Bizrq, tmp_path: Path
+) -> None:
+    """Safe hours need a count of what running workloads may still cost; a new group has none."""
+    safe = group("labs", cpu="10", gpu="5", hours="50")
+    safe["spec"]["cash"] = {"mode": "safe", "period": "monthly", "maxRunTime": "2h"}
+    child = group("lab-a", "labs", cpu="5", gpu="2", hours="20")
+    child["spec"]["cash"] = {"mode": "safe", "maxRunTime": "2h"}
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    files = {
+        "1-tree.yaml": [safe, child],
+        "2-jobs.yaml": [tfjob("first", "lab-a", 1), deployment("web", "lab-a", 3)],
+        "3-more.yaml": [tfjob("second", "lab-a", 1), tfjob("third", "lab-a", 1)],
+    }
+    for name, documents in files.items():
+        (folder / name).write_text(yaml.safe_dump_all(documents))
+    result = await bizrq("fit", "-f", str(folder))
+    answers = [line for line in result.plain.splitlines() if not line.startswith(" ")]
+    assert [line[:4] for line in answers] == ["fits", "fits", "fits", "fits", "fits", "no  "], result.plain
+    assert (result.code, answers[-1]) == (1, "no   TFJob default/third, in lab-a")
+    (folder / "3-more.yaml").unlink()
+    assert (await bizrq("fit", "-f", str(folder), "--strict")).code == 0
+
+
+async def test_a_group_that_comes_too_late_is_named(bizrq: Bizrq, tmp_path: Path) -> None:
+    late = written(tmp_path, deployment("web", "late", 1), group("late", "ai", cpu="5", gpu="0", hours="0"))
+    result = await bizrq("fit", "-f", late)
+    assert result.code == 1
+    said = "group late is in these files, but comes later: kubectl applies files in this order"
+    assert said in " ".join(result.plain.split())
+    refused = written(tmp_path, group("big", "ai", cpu="500", gpu="0", hours="0"), deployment("web", "big", 1))
+    assert "group big is in these files, but is refused above" in (await bizrq("fit", "-f", refused)).plain
+
+
+async def test_strict_fails_for_whatever_is_not_sure(bizrq: Bizrq, tmp_path: Path) -> None:
+    """A warning, a largest state that does not fit, and a name that no recount has counted yet."""
+    named = group("nlp", "ai", cpu="10", gpu="4", hours="100", pods="50", **{"limits.cpu.A4": "4"})
+    cases = {
+        "PyTorchJob default/train": [elastic("train", "vision", 2, 40)],
+        "Deployment nowhere/web": [deployment("web", "vision", 1, namespace="nowhere")],
+        "Deployment default/web": [named, deployment("web", "nlp", 1)],
+    }
+    for what, documents in cases.items():
+        unsure = written(tmp_path, *documents)
+        assert (await bizrq("fit", "-f", unsure)).code == 0
+        result = await bizrq("fit", "-f", unsure, "--strict")
+        assert (result.code, result.err) == (1, f"bizrq: --strict: not sure of {what}: see above\n"), result.plain
+    assert "what nlp uses of pods is not counted yet: it is taken for 0" in " ".join(result.plain.split())
+    # What fits for sure, and what does not fit, is as without.
+    assert (await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 1)), "--strict")).code == 0
+    result = await bizrq("fit", "-f", written(tmp_path, deployment("web", "vision", 99)), "--strict")
+    assert (result.code, result.err) == (1, "")
+
+
+async def test_no_number_of_hours_is_suggested_where_they_are_spent_as_they_run(bizrq: Bizrq, tmp_path: Path) -> None:
+    """A violation of such hours has an amount of cards: it says nothing of how long they run."""
+    result = await bizrq("fit", "-f", written(tmp_path, tfjob("train", "vision", 2)), width=160)
+    assert result.code == 1
+    hours = "cash/requests.nvidia.com/gpu"
+    assert f"{hours}: 16 of 16 hours are used, so nothing new may start" in result.plain
+    raised = f"to raise vision (needs grant on ai; for HOURS write more than is used: {hours} 16):"
+    assert raised in " ".join(result.plain.split())
+    assert f'kubectl patch bizrq vision --type=merge -p \'{{"spec":{{"hard":{{"{hours}":"HOURS"}}}}}}\'' in result.plain

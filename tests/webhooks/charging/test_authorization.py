@@ -393,6 +393,7 @@ async def test_who_makes_a_group_the_default_of_a_namespace_has_to_have_use_on_i
         how: Any = {"resource": NAMESPACES, "user": BOB}
         response = await asking.review("namespaces", "UPDATE" if old else "CREATE", given, old, **how)
         assert message(response).startswith("bob may not charge quota nlp: ")
+        assert message(response).endswith("; ask an administrator to run: bizrq allow USER nlp")
     assert (await asking.review("namespaces", "UPDATE", plain, given, resource=NAMESPACES, user=BOB))["allowed"]
     await may(api, "bob", "use", "nlp")
 

@@ -24,7 +24,7 @@ from tests.support.objects import (
     template,
 )
 from tests.webhooks.charging.test_owner_trust import owned_by
-from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+from tests.webhooks.conftest import RUN_FILE, Api, Hooks, changed, message, run, stored
 from tests.webhooks.handlers.test_children import remembers, scaled
 from tests.webhooks.handlers.test_workloads import replicas
 
@@ -160,7 +160,9 @@ async def test_a_refusal_names_the_versions_whose_size_counts_and_says_when_it_p
         f"(1 pod, since {since}), which may be scaled instead"
     )
     passes = ": the same request passes once the rollout is complete and their pods have gone"
-    assert message(await hooks.update(web, changed(web, replicas(3)))) == why + passes
+    assert message(await hooks.update(web, changed(web, replicas(3)))) == why + passes + run(
+        f"{web['kind'].lower()}/web -n default"
+    )
     await api.client.delete(REPLICASETS, "old", "default")
     await api.client.delete(REPLICASETS, "smaller", "default")
     assert (await hooks.update(web, changed(web, replicas(3))))["allowed"]
@@ -203,7 +205,9 @@ async def test_a_refusal_of_a_new_workload_names_what_it_adopts(api: Api, hooks:
     left = await version(api, None, "left", 1, "5")
     remembers(hooks, left["metadata"]["uid"])
     refused = message(await hooks.create(deployment("web", "nlp", 3)))
-    assert refused.endswith("which may be scaled instead: the same request passes once nothing of that is left")
+    assert refused.endswith(
+        "which may be scaled instead: the same request passes once nothing of that is left" + RUN_FILE
+    )
 
 
 @pytest.mark.parametrize("group", ["nlp", None], ids=["labelled", "unlabelled"])

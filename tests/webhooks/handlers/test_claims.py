@@ -56,7 +56,8 @@ async def test_a_claim_that_does_not_fit_is_refused_and_nothing_is_promised(api:
     await shared(api)
     assert message(await hooks.create(user("a"))) == (
         "exceeded quota: nlp, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, "
-        "limited: requests.nvidia.com/gpu=3; left: requests.nvidia.com/gpu=3; charged for ResourceClaim default/s"
+        "limited: requests.nvidia.com/gpu=3; left: requests.nvidia.com/gpu=3; charged for ResourceClaim default/s; "
+        "run: kubectl bizrq explain nlp"
     )
     assert await api.entries("nlp") == []
 
@@ -147,7 +148,9 @@ async def test_a_claim_that_is_created_again_is_charged_to_its_users(api: Api, h
     await api.group("nlp", cpu="10", gpu="4")
     await api.client.create(OF_KIND["DeviceClass"], device_class("gpu"))
     await api.client.create(DEPLOYMENTS, user("a"))
-    assert message(await written(hooks, claim("s", 5))).endswith("charged for Deployment default/a, which names it")
+    assert message(await written(hooks, claim("s", 5))).endswith(
+        "charged for Deployment default/a, which names it; run: kubectl bizrq explain nlp"
+    )
     assert (await written(hooks, claim("s", 4)))["allowed"]
     assert [str(e.slot) for e in await api.entries("nlp")] == [str(PLACE)]
 

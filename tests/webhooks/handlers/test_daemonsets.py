@@ -59,7 +59,7 @@ async def test_a_daemonset_is_charged_at_its_creation_for_the_nodes_it_would_run
     await nodes(api, 3, disk="ssd")
     assert message(await hooks.create(daemonset("nlp"))) == (
         "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=0, limited: limits.cpu=4; "
-        "left: limits.cpu=4; fits: 4 more replicas"
+        "left: limits.cpu=4; fits: 4 more replicas; run: kubectl bizrq explain -f FILE -n default"
     )
     assert (await hooks.create(daemonset("nlp", nodeSelector={"disk": "ssd"})))["allowed"]
     [entry] = await api.entries("nlp")

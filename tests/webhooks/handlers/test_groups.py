@@ -36,7 +36,7 @@ async def test_a_child_is_allowed_once_its_hard_stands_in_the_parents_status(api
     assert promise.amount == {"limits.cpu": 60 * 10**9}
     assert message(await hooks.create(group("other", "corp", cpu="41"))) == (
         "exceeded quota: corp, requested: limits.cpu=41, used: limits.cpu=60, limited: limits.cpu=100; "
-        "left: limits.cpu=40"
+        "left: limits.cpu=40; run: kubectl bizrq explain corp"
     )
 
 

@@ -38,7 +38,7 @@ async def test_scaling_a_workload_without_a_label_is_charged_to_the_default(api:
     parent = await api.client.create(DEPLOYMENTS, deployment("web", None, 1, namespace="team"))
     assert message(await scaled(hooks, parent, 6)) == (
         "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=1, limited: limits.cpu=4; "
-        "left: limits.cpu=3; fits: 3 more replicas"
+        "left: limits.cpu=3; fits: 3 more replicas; run: kubectl bizrq explain deployment/web -n team"
     )
     assert (await scaled(hooks, parent, 4))["allowed"]
 

@@ -69,7 +69,8 @@ async def test_a_refusal_names_the_rollout_and_its_group(api: Api, hooks: Hooks)
     await store(api, referring("web", "nlp", shape, 2))
     assert message(await edit(hooks, shape, "3")) == (
         "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=2, limited: limits.cpu=5; "
-        "left: limits.cpu=3; fits: 0 more replicas; charged for Rollout default/web, which refers to PodTemplate shape"
+        "left: limits.cpu=3; fits: 0 more replicas; charged for Rollout default/web, which refers to PodTemplate "
+        "shape; run: kubectl bizrq explain nlp"
     )
 
 
@@ -227,7 +228,7 @@ async def test_a_child_that_outgrows_its_payer_is_charged_to_it(api: Api, hooks:
     _, made = await cluster_of(api, labels=labels)
     assert message(await hooks.update(made, changed(made, workers(7)))) == (
         "exceeded quota: nlp, requested: limits.cpu=5, used: limits.cpu=4, limited: limits.cpu=8; left: limits.cpu=4; "
-        "charged for RayJob default/train, which made RayCluster train-abc"
+        "charged for RayJob default/train, which made RayCluster train-abc; run: kubectl bizrq explain nlp"
     )
     assert (await hooks.update(made, changed(made, workers(5))))["allowed"]
     [promise] = await api.entries("nlp")

@@ -28,7 +28,8 @@ async def test_surge_beyond_the_replicas_is_charged_when_it_is_written(api: Api,
     web = stored(deployment("web", "nlp", 2))
     assert message(await hooks.update(web, changed(web, surge(200)))) == (
         "exceeded quota: nlp, requested: limits.cpu=198, used: limits.cpu=2, limited: limits.cpu=10; "
-        "left: limits.cpu=8; 198 of the 200 pods of main are surge"
+        "left: limits.cpu=8; 198 of the 200 pods of main are surge; "
+        "run: kubectl bizrq explain deployment/web -n default"
     )
     assert (await hooks.update(web, changed(web, surge(10))))["allowed"]
     [entry] = await api.entries("nlp")

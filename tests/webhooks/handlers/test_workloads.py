@@ -48,7 +48,7 @@ async def test_a_refusal_says_everything_in_one_line(api: Api, hooks: Hooks) -> 
     response = await hooks.create(deployment("web", "nlp", 2, cpu="2"))
     assert message(response) == (
         "exceeded quota: nlp, requested: limits.cpu=4, used: limits.cpu=7, limited: limits.cpu=10; "
-        "left: limits.cpu=3; fits: 1 more replica"
+        "left: limits.cpu=3; fits: 1 more replica; run: kubectl bizrq explain -f FILE -n default"
     )
     status = response["status"]
     assert (status["code"], status["reason"]) == (403, "Forbidden")
@@ -306,7 +306,7 @@ async def test_safe_hours_are_promised_for_the_whole_run(api: Api, hooks: Hooks)
     assert message(await hooks.create(bounded("b", 4, 10))) == (
         f"exceeded quota: vision, requested: {HOURS}=40, used: {HOURS}=80, limited: {HOURS}=100; left: {HOURS}=20; "
         "fits: 2 more replicas; requested is what it may cost in 10h, used has what others may still cost; "
-        "next grant 2026-11-23T00:00:00+01:00"
+        "next grant 2026-11-23T00:00:00+01:00; run: kubectl bizrq explain -f FILE -n default"
     )
     assert "set spec.runPolicy.activeDeadlineSeconds, or have spec.cash.maxRunTime" in message(
         await hooks.create(bounded("c", 1, None))
