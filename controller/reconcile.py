@@ -115,7 +115,7 @@ class Reconciler:
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
         self._runs_on = RunningOn(cluster, excess, now)
-        self._stays = Stays(cluster, costs, excess, self._runs_on, now, clock)
+        self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, now, clock)
         self._overlaps = overlaps
         self._enforcement = enforcement
         #: Why the payers of a group could not all be stored; "" if they could.

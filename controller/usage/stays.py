@@ -14,16 +14,16 @@ from typing import NamedTuple
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.kube.informer import Informer
-from bizrq.quota.recount import CountedObject
+from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.observation import has_acted
 from bizrq.workloads.ownership.payers import place_of
 from controller.usage.excess import ExcessUsage
+from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_cost import WorkloadCosts
@@ -85,11 +85,13 @@ class Stays:
         costs: WorkloadCosts,
         excess: ExcessUsage,
         runs_on: RunningOn,
+        tracker: ReservationTracker,
         now: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
         """`now` returns milliseconds since 1970, `clock` seconds."""
         self._cluster = cluster
+        self._tracker = tracker
         self._costs = costs
         self._excess = excess
         self._runs_on = runs_on
@@ -380,9 +382,8 @@ class Stays:
         except GroupUnreadable:
             return {}
         for entry in entries:
-            is_stored = int(taken.workload["metadata"]["resourceVersion"]) > (entry.resource_version or 0)
             is_update = entry.uid == taken.uid and not entry.is_create
-            if is_update and is_stored and not has_acted(taken.workload, entry.generation):
+            if is_update and self._tracker.write_state(entry, set()) is WriteState.DELIVERED:
                 demand = smaller(demand, entry.base)
         return demand
 
