@@ -64,11 +64,12 @@ CORRECTIONS = ReviewEndpoint("/validate/corrections", ("CREATE",), "the quota of
 AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the target of {}")
 INDIRECT = ReviewEndpoint("/validate/indirect", ("CREATE", "UPDATE"), "what {} makes")
 
-#: The paths of this version.
-PATHS: Final = tuple(
-    endpoint.path
-    for endpoint in (GROUPS, WORKLOADS, CHILDREN, SCALE, REFERENCES, CLAIMS, NAMESPACES, CORRECTIONS, AUTOSCALERS)
+_ENDPOINTS: Final = (
+    *(GROUPS, WORKLOADS, CHILDREN, SCALE, REFERENCES),
+    *(CLAIMS, NAMESPACES, CORRECTIONS, AUTOSCALERS, INDIRECT),
 )
+#: The paths of this version.
+PATHS: Final = tuple(endpoint.path for endpoint in _ENDPOINTS)
 
 _LABELS = ", ".join(f"'{label}'" for label in (LABEL, *sorted(MODEL_LABELS.values())))
 

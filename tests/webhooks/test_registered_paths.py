@@ -62,7 +62,7 @@ async def test_what_is_not_registered_or_not_ours_keeps_nothing_waiting(api: Api
     for registered in (None, stored(), stored("/validate/newer", ours=False)):
         if registered is not None:
             await api.client.create(REGISTRATIONS, registered)
-        paths = RegisteredPaths(api.client, registration.PATHS, clock=lambda: 0.0)
+        paths = RegisteredPaths(api.client, registration.PATHS, clock=iter([0.0]).__next__)
         assert paths.problem
         await paths.settle()
         assert paths.problem == ""
