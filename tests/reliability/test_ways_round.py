@@ -293,7 +293,7 @@ async def test_scaling_is_charged_and_the_largest_count_that_fits_is_named(team:
     await team.client.create(DEPLOYMENTS, team.deployment(1))
     await team.uses("1")
     scaled = team.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 9}}, namespace=team.name, subresource="scale")
-    assert (await refusal(scaled)).message.endswith("left: limits.cpu=3; fits: 3 more replicas")
+    assert "; left: limits.cpu=3; fits: 3 more replicas; run: kubectl bizrq " in (await refusal(scaled)).message
 
 
 async def test_limits_that_hard_has_to_know_must_be_given(team: Team) -> None:

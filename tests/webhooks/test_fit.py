@@ -166,7 +166,8 @@ async def agree(api: Api, hooks: Hooks, document: Object, related: list[Object])
         outcomes = await dry_run(api.client, [asked])
         adapter = SETTINGS.registry.of(asked)
         if adapter is None or not SETTINGS.registry.is_charged(adapter):
-            assert outcomes == []
+            # What makes others is reviewed for these alone.
+            assert [each for each in outcomes if each.is_chargeable or not each.is_granted] == []
             return
         [outcome] = outcomes
         assert_same(outcome, await reviewed(api, hooks, asked))

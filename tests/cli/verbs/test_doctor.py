@@ -164,7 +164,7 @@ BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
         "ValidatingWebhookConfiguration",
         "bizrq",
         _webhooks(caBundle=None),
-        ("certificates: no caBundle: ", "and 9 more"),
+        ("certificates: no caBundle: ", "and 10 more"),
     ),
     "another CA": (
         "ValidatingWebhookConfiguration",
