@@ -131,11 +131,13 @@ async def test_no_request_fails_in_an_upgrade_and_a_rollback(real_cluster: Real,
             # The webhooks come back first: they wait for the leader of their version.
             returning = asyncio.create_task(replaced(parts, running))
             await asyncio.sleep(LATE)
-            await parts.controller_process(flags=flags)
+            controller = await parts.controller_process(flags=flags)
             await newer.end()
             await returning
             assert not await is_registered()
             assert not await decides()
+        # It would register the webhooks again.
+        await controller.end()
         trusting.cancel()
         await asyncio.gather(trusting, return_exceptions=True)
         await parts.client.delete(GROUPS, "rolling")
