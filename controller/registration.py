@@ -193,8 +193,10 @@ class RegistrationKeeper:
 
     async def _narrow(self, stored: Object | None) -> None:
         """Take out at once what this version does not serve: its webhooks get ready only then."""
-        names = [w["name"] for w in registration.unserved(stored, registration.PATHS)] if stored is not None else []
-        if stored is None or not names or not registration.is_ours(stored):
+        if stored is None or not registration.is_ours(stored):
+            return
+        names = [webhook["name"] for webhook in registration.unserved(stored, registration.PATHS)]
+        if not names:
             return
         kept = [webhook for webhook in stored["webhooks"] if webhook["name"] not in names]
         operations = [_unchanged(stored), {"op": "add", "path": "/webhooks", "value": kept}]

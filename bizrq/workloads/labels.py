@@ -60,9 +60,14 @@ def models_of(obj: Mapping[str, Any]) -> Models:
 
 def with_models(obj: Mapping[str, Any], models: Models) -> dict[str, Any]:
     """Return an object with the models of its payer, where it declares none itself. Raises Malformed."""
-    inherited = {MODEL_LABELS[what]: model for what, model in models}
-    metadata = expect_map(obj.get("metadata"), "metadata")
-    return {**obj, "metadata": {**metadata, "labels": {**inherited, **labels_of(obj)}}}
+    return inheriting(obj, {MODEL_LABELS[what]: model for what, model in models})
+
+
+def inheriting(obj: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the model labels of what pays for it, where it has none itself. Raises Malformed."""
+    metadata, labels = expect_map(obj.get("metadata"), "metadata"), labels_of(obj)
+    inherited = {key: above[key] for key in MODEL_LABELS.values() if above.get(key)}
+    return {**obj, "metadata": {**metadata, "labels": {**inherited, **labels}}}
 
 
 def role_labels(labels: Mapping[str, Any], template: Mapping[str, Any]) -> Mapping[str, Any]:

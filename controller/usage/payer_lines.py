@@ -154,9 +154,8 @@ class PayerLines:
             # It stands and makes nothing, or another group pays for it now.
             return self._cluster.placements.is_stored(uid)
         if self._is_referred(uid):
-            obj = self._cluster.placements.of(uid).obj
-            is_early = obj is not None and self._cluster.ownership.is_going(obj, memory)
-            return not is_early and self._cluster.placements.is_kept(uid)
+            placements = self._cluster.placements
+            return placements.is_kept(uid) and not placements.is_early(uid, memory)
         return self._now() - memory.gone >= _LINGERS
 
     def _is_referred(self, uid: str) -> bool:

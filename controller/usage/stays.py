@@ -185,12 +185,10 @@ class Stays:
                     wanted += [(informer, obj) for informer in ownership.informers_of_payer(obj, memory)]
         again = [each.workload for each in taken if each.stayed and self._paid_by_demand(each) & each.stayed.keys()]
         wanted += [(pods, each) for each in again]
-        late: dict[int, tuple[Informer, int]] = {}
+        latest: dict[Informer, int] = {}
         for informer, each in wanted:
-            revision = int(each["metadata"]["resourceVersion"])
-            if max(informer.store.resource_version, late.get(id(informer), (informer, 0))[1]) < revision:
-                late[id(informer)] = informer, revision
-        return list(late.values())
+            latest[informer] = max(latest.get(informer, 0), int(each["metadata"]["resourceVersion"]))
+        return [each for each in latest.items() if each[0].store.resource_version < each[1]]
 
     def _let_go(self, name: str, uid: str) -> Memory | None:
         """Return the payer in the group that has let an object go."""
@@ -198,9 +196,9 @@ class Stays:
         return memory if memory is not None and memory.gone is not None else None
 
     def _is_early(self, name: str, uid: str) -> bool:
-        """Return True while what has let an object go is being deleted: its demand is charged for the same pods."""
-        obj, memory = self._cluster.placements.of(uid).obj, self._let_go(name, uid)
-        return obj is not None and memory is not None and self._cluster.ownership.is_going(obj, memory)
+        """Return True while it cannot be decided what stays, since the payer that let this go is being deleted."""
+        memory = self._let_go(name, uid)
+        return memory is not None and self._cluster.placements.is_early(uid, memory)
 
     async def _look(self, name: str, usage: GroupUsage) -> None:
         """Look through the record of a group for what left it while nobody watched."""

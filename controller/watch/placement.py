@@ -12,6 +12,7 @@ from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.ownership.memory import Memory
 from controller.watch.descendants import Descendants
 from controller.watch.informers import Informers
 from controller.watch.ownership import Ownership
@@ -103,6 +104,11 @@ class Placements:
     def is_stored(self, uid: str) -> bool:
         """Return True if an object has this uid."""
         return self._kept(uid) is not None
+
+    def is_early(self, uid: str, let_go: Memory) -> bool:
+        """Return True while what has let an object go is being deleted: its demand is charged for the same pods."""
+        kept = self._kept(uid)
+        return kept is not None and self._ownership.is_going(plain(kept), let_go)
 
     def is_kept(self, uid: str) -> bool:
         """Return True if the object with this uid names an owner that pays for it."""

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -54,6 +55,22 @@ class CommandResult:
     def ageless(self) -> str:
         """Return `plain` with every age replaced by AGO."""
         return _AGE.sub("AGO", self.plain)
+
+
+@contextlib.asynccontextmanager
+async def until_interrupted(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.StreamReader]:
+    """Yield the stdout of a command that goes on until Ctrl-C, which comes after the block and is no failure."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            yield process.stdout
+            process.send_signal(signal.SIGINT)
+            await process.stdout.read()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 class _Screen(io.StringIO):

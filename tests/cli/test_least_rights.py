@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +13,9 @@ import pytest_asyncio
 import yaml
 
 import crds
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
-from tests.cli.conftest import Bizrq, CommandResult, written
+from tests.cli.conftest import Bizrq, CommandResult, until_interrupted, written
 from tests.support.answering import answering
 from tests.support.cluster import Real, eventually, has_kinds
 from tests.support.objects import (
@@ -30,11 +29,11 @@ from tests.support.objects import (
     deployment,
     group,
 )
+from tests.support.tenant import ROLE_BINDINGS
 from tests.webhooks.conftest import Api
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 #: `edit` in the namespace `team` and nothing else; the same and `get` on nlp; nothing at all.
 EDITOR, READER, NOBODY = "ed", "rea", "nobody-in-particular"
 #: `get`, `list` and `watch` on nlp alone, as `bizrq allow --read` gives it.
@@ -121,20 +120,11 @@ async def test_one_group_is_read_with_get_on_it_alone(people: People) -> None:
 async def test_one_group_is_watched_by_whoever_may_watch_it_alone(people: People) -> None:
     assert (await people(WATCHER, "get")).code == 3
     process = await people.start(WATCHER, "get", "nlp", "--watch", "-o", "name")
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            assert await process.stdout.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
-            await people.client.patch(GROUPS, "cv", {"metadata": {"labels": {"seen": "no"}}})
-            await people.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"seen": "yes"}}})
-            assert await process.stdout.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
-            process.send_signal(signal.SIGINT)
-            await process.stdout.read()
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with until_interrupted(process) as out:
+        assert await out.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
+        await people.client.patch(GROUPS, "cv", {"metadata": {"labels": {"seen": "no"}}})
+        await people.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"seen": "yes"}}})
+        assert await out.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
 
 
 async def test_of_several_groups_those_are_shown_that_may_be_read(people: People) -> None:

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from bizrq.kube.client import AlreadyExists, KubeClient, Resource
+from bizrq.kube.client import AlreadyExists, KubeClient
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.metrics_access import TOKEN_REVIEWS
 from bizrq.store.access import ACCESS_REVIEWS, SelfAccessReviewer
 from tests.support.cluster import Cluster, eventually, refusal
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Object, bound, cluster_role
+from tests.support.tenant import ROLE_BINDINGS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 
 async def asked(client: KubeClient, user: str, verb: str, name: str, *groups: str, **more: Any) -> bool:

@@ -22,7 +22,7 @@ import crds
 from bizrq.builtin import builtin_catalog
 from bizrq.cli.rbac import ADMIN, VIEWER, manifests
 from bizrq.cli.verbs.budget import change_ceilings, parse_ceilings
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS
@@ -40,10 +40,10 @@ from tests.support.objects import (
     group,
 )
 from tests.support.oracle import settled
+from tests.support.tenant import ROLE_BINDINGS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 DEVELOPER, LEAD, PAT, FAY, CLUSTER_ADMIN = "dev", "lead", "pat", "fay", ""
 #: What the lead may get, by name.
 SUBTREE = ["four-ai", "four-nlp"]

@@ -148,7 +148,7 @@ class GroupHandler:
 
         A newer version may have written them. Until they are gone the parent is unknown, too, and gets no room by it.
         """
-        if stored is None or stored.spec == asked.spec:
+        if stored is None:
             return False
         try:
             wire.reservations_of(stored)

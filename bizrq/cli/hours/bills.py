@@ -326,11 +326,11 @@ def _caption(found: Bill) -> str:
 
 def counted_up_to(found: Bill) -> list[str]:
     """Return the time up to which all hours are counted, and of which groups that is if others are counted further."""
-    pages = found.books.pages
-    at = {page.spec.group: parse_timestamp(page.status.watermark) for page in pages if page.status.watermark}
-    for page in pages:
+    at: dict[str, int] = {}
+    for page in found.books.pages:
         if page.status.watermark:
-            at[page.spec.group] = min(at[page.spec.group], parse_timestamp(page.status.watermark))
+            counted = parse_timestamp(page.status.watermark)
+            at[page.spec.group] = min(at.get(page.spec.group, counted), counted)
     if not at:
         return []
     oldest = min(at.values())

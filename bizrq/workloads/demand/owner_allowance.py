@@ -16,10 +16,10 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, own_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import MODEL_LABELS, labels_of
+from bizrq.workloads.labels import inheriting, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import owner_chain
-from bizrq.workloads.validation import Malformed, expect_map
+from bizrq.workloads.validation import Malformed
 
 
 def responsible_owner(
@@ -43,10 +43,7 @@ def child_demand(
 
     It excludes count/ and shared claims: the payer pays for those once.
     """
-    above, metadata = labels_of(pays), expect_map(child.get("metadata"), "metadata")
-    models = {label: above[label] for label in MODEL_LABELS.values() if above.get(label)}
-    known = {**child, "metadata": {**metadata, "labels": {**models, **labels_of(child)}}}
-    found = own_demand(known, adapter, lookup, config)
+    found = own_demand(inheriting(child, labels_of(pays)), adapter, lookup, config)
     asked = resources.total(resources.scale(role.per_pod, role.replicas) for role in found.roles)
     return replace(found, resources=resources.nonzero(asked))
 

@@ -58,8 +58,13 @@ class Paid:
     place: str
     since: int | None
     slot_of: Object = field(default_factory=dict, compare=False, repr=False)
-    #: The models of the payer's labels.
-    models: Models = ()
+    #: The payer that is gone, for a leftover.
+    left: Memory | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def models(self) -> Models:
+        """The models of the payer's labels."""
+        return self.left.models if self.left is not None else models_of(self.slot_of)
 
     @property
     def ends(self) -> str:
@@ -120,7 +125,7 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     found, stayed = paid_as_kept(obj, registry, lookup, remembered, takes), stayed_with(obj, remembered)
     if stayed is None or found is None or found.group == stayed.group:
         return found
-    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj, stayed.models)
+    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj, stayed)
 
 
 def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
@@ -142,7 +147,7 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
         let_go = left_by(each, registry, remembered)
         if let_go is not None:
             uid, place = _uid(each), let_go.place
-            found = Paid(let_go.group, PayerReason.LEFTOVER, uid, place, let_go.since, each, let_go.models)
+            found = Paid(let_go.group, PayerReason.LEFTOVER, uid, place, let_go.since, each, let_go)
             if each is not obj or not chain or remembered.get(_uid(obj)) is let_go:
                 return found
             stopped = found
@@ -162,7 +167,7 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
 
 def _by(group: str, reason: PayerReason, payer: Object) -> Paid:
     """Return what a stored object pays for."""
-    return Paid(group, reason, _uid(payer), place_of(payer), _created(payer), payer, models_of(payer))
+    return Paid(group, reason, _uid(payer), place_of(payer), _created(payer), payer)
 
 
 def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import yaml
 from bizrq.cli.output.failure import alternatives
 from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
-from tests.cli.conftest import Bizrq
+from tests.cli.conftest import Bizrq, until_interrupted
 from tests.support.objects import group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -374,18 +373,9 @@ async def test_watch_prints_every_change_until_it_is_interrupted(bizrq: Bizrq, v
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("bizrq"), *map(str, words), stdout=asyncio.subprocess.PIPE
     )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            first = (await process.stdout.readline()).decode()
-            await process.stdout.readline()
-            await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})
-            while (await process.stdout.readline()).decode() != first:
-                pass
-            process.send_signal(signal.SIGINT)
-            await process.stdout.read()
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with until_interrupted(process) as out:
+        first = (await out.readline()).decode()
+        await out.readline()
+        await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})
+        while (await out.readline()).decode() != first:
+            pass

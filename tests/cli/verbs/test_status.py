@@ -16,7 +16,7 @@ from bizrq.cli.doctor import glance
 from bizrq.cli.doctor.glance import Glance, Leader
 from bizrq.cli.enforcement import Admission
 from bizrq.kube.admission import REGISTRATIONS
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.units.times import format_timestamp
 from sandbox.server import Sandbox
@@ -24,10 +24,10 @@ from tests.cli.conftest import Bizrq
 from tests.cli.verbs.test_doctor import changed, installation
 from tests.support.cluster import Real, eventually
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CRDS, NAMESPACES, Object, bound, group
+from tests.support.tenant import ROLE_BINDINGS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 REGISTRATION = "ValidatingWebhookConfiguration"
 
 
