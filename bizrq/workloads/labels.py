@@ -66,8 +66,9 @@ def with_models(obj: Mapping[str, Any], models: Models) -> dict[str, Any]:
 def inheriting(obj: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object with the model labels of what pays for it, where it has none itself. Raises Malformed."""
     metadata, labels = expect_map(obj.get("metadata"), "metadata"), labels_of(obj)
-    inherited = {key: above[key] for key in MODEL_LABELS.values() if above.get(key)}
-    return {**obj, "metadata": {**metadata, "labels": {**inherited, **labels}}}
+    # As for a role: an empty label names no model, so it hides none.
+    inherited = {key: above[key] for key in MODEL_LABELS.values() if above.get(key) and not labels.get(key)}
+    return {**obj, "metadata": {**metadata, "labels": {**labels, **inherited}}}
 
 
 def role_labels(labels: Mapping[str, Any], template: Mapping[str, Any]) -> Mapping[str, Any]:
