@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, revision_of
 from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
@@ -157,7 +157,7 @@ class Cluster:
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
-                self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(new)), self._made_for(new, left))
+                self._note_move(new, self._made_for(new, left))
             for listener in self._listeners:
                 listener.on_move(old, new)
         changed = new or old
@@ -176,6 +176,12 @@ class Cluster:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
         if moved:
             self._enqueue_below(changed)
+
+    def _note_move(self, workload: Object, left: str) -> None:
+        """Note the group that a workload has left with its pods, those that have not been seen yet included."""
+        self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(workload)), left)
+        reached = self.informers.pods.store.resource_version
+        self.moved_pods.depart(workload["metadata"]["uid"], revision_of(workload), left, reached)
 
     def _made_for(self, obj: Object, left: str) -> str:
         """Return the group that the pods of what leaves a group were made for, if nobody has noted that.
@@ -217,6 +223,9 @@ class Cluster:
         self.vanished.record(old, new)
         if old is not None and new is None:
             self.moved_pods.forget(old.uid)
+        if old is None and new is not None and self.moved_pods.is_expected(new.revision):
+            maker = self.ownership.keeper_of(new.plain())
+            self.moved_pods.arrive(new.uid, new.revision, maker["metadata"]["uid"] if maker is not None else "")
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
             self.vanished.charge(old, paid.group, paid.place)
@@ -300,6 +309,7 @@ class Cluster:
     def restored(self, before: int, now: int) -> None:
         """Recount everything: the API server's store was restored to an older revision."""
         log.error("the API server's store was restored to an older revision", before=before, now=now)
+        self.moved_pods.restored()
         self._recount_everything()
 
     def _recount_everything(self) -> None:

@@ -1,13 +1,21 @@
 """The group that pays for each pod of a workload that has moved, until it is decided that another one does.
 
 A workload may move on before the group that it left is counted again. Its pods were made for the group that they ran
-in when it moved for the first time. This file alone remembers that, and only while the process runs
-(`tests/model/moves.py` explores what follows).
+in when it moved for the first time. A pod that is seen after a move may have been made before it, as revisions tell.
+This file alone remembers that, and only while the process runs (`tests/model/moves.py` explores what follows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class _Departure(NamedTuple):
+    """A workload's write out of a group, by its revision."""
+
+    revision: int
+    group: str
 
 
 class MovedPods:
@@ -15,6 +23,9 @@ class MovedPods:
 
     def __init__(self) -> None:
         self._groups: dict[str, str] = {}
+        #: By workload, the moves that the watch of pods had not reached, the first one first.
+        self._departures: dict[str, list[_Departure]] = {}
+        self._latest = 0
 
     def of(self, uid: str) -> str | None:
         """Return the group that pays for a pod; None for one whose workload has not moved."""
@@ -24,6 +35,33 @@ class MovedPods:
         """Note that what makes these pods leaves a group. Those of other groups stay theirs."""
         for uid in uids:
             self._groups.setdefault(uid, group)
+
+    def depart(self, workload: str, revision: int, group: str, reached: int) -> None:
+        """Expect pods that a workload made before it left a group by a write of this revision.
+
+        `reached` is the revision that the watch of pods has reached.
+        """
+        for uid, known in list(self._departures.items()):
+            if known[-1].revision <= reached:
+                del self._departures[uid]
+        if reached < revision:
+            self._departures.setdefault(workload, []).append(_Departure(revision, group))
+            self._latest = max(self._latest, revision)
+
+    def is_expected(self, revision: int) -> bool:
+        """Return True where a pod of this revision, new to the watch, may be older than a move."""
+        return revision < self._latest
+
+    def arrive(self, uid: str, revision: int, workload: str) -> None:
+        """Note the group of a pod, new to the watch, that was made before its workload left that group."""
+        for departure in self._departures.get(workload, ()):
+            if revision < departure.revision:
+                self._groups.setdefault(uid, departure.group)
+
+    def restored(self) -> None:
+        """Expect no pods any more: revisions count anew."""
+        self._departures.clear()
+        self._latest = 0
 
     def give(self, uid: str, group: str) -> None:
         """Note that a group pays for a pod from now on."""

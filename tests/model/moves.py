@@ -58,12 +58,16 @@ class Work(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod, which is ending once it is not `up`. `may_pay` is what the laws know of it, sorted."""
+    """A pod, which is ending once it is not `up`. `may_pay` is what the laws know of it, sorted.
+
+    `made` is the version of its creation, as long as the controller has not seen it.
+    """
 
     uid: int
     owner: str
     up: bool
     may_pay: tuple[str, ...] = ()
+    made: int = 0
 
 
 class Status(NamedTuple):
@@ -82,6 +86,14 @@ class Left(NamedTuple):
     name: str
     cost: int | None
     may_be_lost: bool
+
+
+class Move(NamedTuple):
+    """A write that took a workload out of a group, which the watch of pods has not reached."""
+
+    name: str
+    version: int
+    group: str
 
 
 class Hold(NamedTuple):
@@ -109,11 +121,13 @@ class View(NamedTuple):
 class Mind(NamedTuple):
     """What the controller remembers, and no other one will.
 
-    `notes` are pods and the groups that they were made for, `counted` has a cost by group and workload, `looked` are
-    the groups whose record it has looked through, and `settled` what it is done with, by group and workload.
+    `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than,
+    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, and `settled`
+    what it is done with, by group and workload.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
+    moves: tuple[Move, ...] = ()
     counted: tuple[tuple[str, str, int], ...] = ()
     left: tuple[Left, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -162,6 +176,8 @@ class Rules:
     leaves_stays = True
     #: The controller notes the group of each pod when it sees the move.
     notes_moves = True
+    #: A pod that is seen after a move, but was made before it, is noted too.
+    notes_late_pods = True
     #: Not the group that a workload leaves, but the one whose record has it where the other never counted it.
     notes_remembered = True
     #: What a group was only promised by a move shows in pods that moved on from there, and in no others.
@@ -212,7 +228,7 @@ def first(scenario: Scenario) -> World:
         1,
         tuple(statuses),
         View(stored, (), tuple(pods), 0, 1),
-        Mind((), tuple(sorted(counted)), (), holds, scenario.names),
+        Mind(counted=tuple(sorted(counted)), holds=holds, looked=scenario.names),
         (Progress(),) * len(scenario.requests),
         scenario.restarts,
     )
@@ -337,7 +353,7 @@ def _act(world: World, scenario: Scenario, work: Work) -> Iterator[tuple[str, Wo
         uid = max(_uids(world), default=-1) + 1
         uncounted = (name for name in scenario.names if work.name in _status(world, scenario, name).workloads)
         may_pay = {work.acts_in, *((work.group,) if work.pods else ()), *uncounted}
-        made = Pod(uid, work.name, True, tuple(sorted(may_pay)))
+        made = Pod(uid, work.name, True, tuple(sorted(may_pay)), world.version + 1)
         yield f"{work.name}'s controller makes pod {uid}", _with_pods(world, (*world.pods, made))
     elif len(up) > work.acts:
         ends = max(up)
@@ -352,7 +368,7 @@ def _watch(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str
         if scenario.relists and len(view.coming) > 1:
             yield f"the controller lists {_words(view.coming[-1])}", _deliver(world, len(view.coming), scenario, rules)
     if view.missed:
-        yield f"the controller sees the pods {[pod.uid for pod in world.pods]}", _deliver_pods(world)
+        yield f"the controller sees the pods {[pod.uid for pod in world.pods]}", _deliver_pods(world, rules)
 
 
 def _words(work: Work) -> str:
@@ -382,19 +398,29 @@ def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenari
     for pod in world.view.pods:
         if pod.owner == new.name and pod.uid not in has_stayed:
             notes.setdefault(pod.uid, left)
-    return mind._replace(notes=tuple(sorted(notes.items())))
+    moves = mind.moves
+    if 0 < world.view.missed <= new.version:
+        moves = (*moves, Move(new.name, new.version, left))
+    return mind._replace(notes=tuple(sorted(notes.items())), moves=moves)
 
 
-def _deliver_pods(world: World) -> World:
-    there = {pod.uid for pod in world.pods}
-    mind = world.mind._replace(notes=tuple(note for note in world.mind.notes if note[0] in there))
-    return world._replace(view=world.view._replace(pods=world.pods, missed=0, last=world.last), mind=mind)
+def _deliver_pods(world: World, rules: Rules) -> World:
+    """A pod that is new was made for the group that its workload left first of all since."""
+    there, mind = {pod.uid for pod in world.pods}, world.mind
+    known, notes = {pod.uid for pod in world.view.pods}, {uid: group for uid, group in mind.notes if uid in there}
+    for pod in world.pods if rules.notes_late_pods else ():
+        since = (move.group for move in mind.moves if move.name == pod.owner and move.version > pod.made)
+        if pod.uid not in known and (left := next(since, None)) is not None:
+            notes.setdefault(pod.uid, left)
+    mind = mind._replace(notes=tuple(sorted(notes.items())), moves=())
+    pods = tuple(pod._replace(made=0) for pod in world.pods)
+    return world._replace(pods=pods, view=world.view._replace(pods=pods, missed=0, last=world.last), mind=mind)
 
 
 def _seen_at_once(world: World, scenario: Scenario, rules: Rules) -> World:
     """What a watch has that is never late."""
     if world.view.missed and "pods" not in scenario.late:
-        world = _deliver_pods(world)
+        world = _deliver_pods(world, rules)
     while world.view.coming and "works" not in scenario.late:
         world = _deliver(world, 1, scenario, rules)
     return world
@@ -606,6 +632,7 @@ class Recount:
         settled = sorted({*others, *((self.group, name) for name in self.settled)})
         return Mind(
             tuple(sorted(self.notes.items())),
+            self.world.mind.moves,
             tuple(sorted((*key, cost) for key, cost in self.counted.items())),
             tuple(sorted(self.left.values(), key=lambda each: each[:2])),
             tuple(sorted(self.holds.values())),
@@ -702,7 +729,8 @@ def ranked(world: World) -> World:
     seen = [*(work.version for work in view.works), *to_come]
     last, last_seen = _floor(world.last, to_come), _floor(view.last, to_come)
     missed = min((v for v in seen if v >= view.missed), default=world.version) if view.missed else 0
-    known = {0, world.version, last, last_seen, missed, *seen}
+    since = [*(move.version for move in mind.moves), *to_come]
+    known = {0, world.version, last, last_seen, missed, *seen, *since}
     known.update(work.version for work in world.works)
     known.update(entry.version for status in world.statuses for entry in status.entries)
     for each in progress:
@@ -717,7 +745,7 @@ def ranked(world: World) -> World:
         )
 
     def aged(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-        return tuple(Pod(age[uid], *rest) for uid, *rest in pods)
+        return tuple(Pod(age[p.uid], *p[1:4], rank[_floor(p.made, since)]) for p in pods)
 
     return World(
         of(world.works),
@@ -731,7 +759,10 @@ def ranked(world: World) -> World:
             for used, entries, works, stay in world.statuses
         ),
         View(of(view.works), of(view.coming), aged(view.pods), rank[missed], rank[last_seen]),
-        mind._replace(notes=tuple((age[uid], group) for uid, group in mind.notes)),
+        mind._replace(
+            notes=tuple((age[uid], group) for uid, group in mind.notes),
+            moves=tuple(move._replace(version=rank[move.version]) for move in mind.moves),
+        ),
         tuple(p._replace(decided_on=rank[p.decided_on], ended=rank[p.ended]) for p in progress),
         world.restarts,
     )

@@ -34,6 +34,12 @@ SCENARIOS = {
     "scaled to 0, moved and scaled up": Scenario(
         ALONE, ["scale A 0", "then move A to h", "then scale A 1"], ONE, "pods"
     ),
+    "scaled up, to 0, moved and back": Scenario(
+        ALONE,
+        ["scale A 1", "then scale A 0", "then move A to h", "then move A to g"],
+        ["create A 0 in g"],
+        is_prompt=True,
+    ),
     "moved, or not": Scenario(ALONE, ["move A to h", "scale A 0"], ONE, "pods", refuses=True),
     "moved on": Scenario({**ALONE, "k": 1}, ["scale A 0", "then move A to h", "then move A to k"], ONE, ""),
     "around": Scenario(ALONE, AROUND, ONE, ""),
@@ -67,6 +73,7 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("leaves_stays", "moved with fewer pods"),
     ("leaves_stays", "scaled to 0 and moved"),
     ("notes_moves", "moved on"),
+    ("notes_late_pods", "scaled up, to 0, moved and back"),
     ("notes_remembered", "around, a restart"),
     ("doubts_lost_moves", "moved, or not"),
     ("gives_covered", "through and back, and its room taken"),

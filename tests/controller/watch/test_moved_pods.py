@@ -11,7 +11,9 @@ from tests.support.objects import Object, deployment
 
 
 def move(memory: Memory, web: Object, group: str) -> Object:
-    moved = memory.put({**web, "metadata": {**web["metadata"], "labels": {**web["metadata"]["labels"], LABEL: group}}})
+    labels = {**web["metadata"]["labels"], LABEL: group}
+    revision = str(memory.revision + 1)
+    moved = memory.put({**web, "metadata": {**web["metadata"], "labels": labels}}, resourceVersion=revision)
     memory.cluster.workload_changed(web, moved)
     return moved
 
@@ -47,3 +49,63 @@ def test_they_are_those_of_the_group_that_is_left_if_it_counted_the_workload_too
     memory.cluster.payers.remember("web", Payer("vision", "Deployment/default/web", 2))
     move(memory, web, "lab")
     assert memory.cluster.moved_pods.of("web-1-a") == "vision"
+
+
+class Late:
+    """A workload whose pods the watch shows late, with the revision of each of its writes."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.web = memory.put(deployment("web", "nlp", 1))
+        self.made = memory.put(replica_set("web-1", 1), self.web)
+
+    def now(self) -> int:
+        """Return the revision of something that is written now."""
+        self.memory.revision += 1
+        return self.memory.revision
+
+    def move(self, group: str) -> None:
+        self.web = move(self.memory, self.web, group)
+
+    def see(self, name: str, revision: int) -> str | None:
+        """Let the watch show a pod as it was at a revision, and return the group that it was made for."""
+        self.memory.put(pod(name), self.made, resourceVersion=str(revision))
+        self.memory.cluster.pod_changed(None, self.memory.cluster.informers.pod(name))
+        return self.memory.cluster.moved_pods.of(name)
+
+
+@pytest.fixture
+def late(memory: Memory) -> Late:
+    return Late(memory)
+
+
+def test_a_pod_that_is_seen_late_is_that_of_the_group_that_its_workload_left_next(late: Late) -> None:
+    first = late.now()
+    late.move("vision")
+    second = late.now()
+    late.move("lab")
+    assert late.see("a", first) == "nlp"
+    assert late.see("b", second) == "vision"
+    assert late.see("c", late.now()) is None
+
+
+def test_a_pod_that_is_seen_late_stays_that_of_its_group_when_its_workload_comes_back(late: Late) -> None:
+    first = late.now()
+    late.move("vision")
+    late.see("a", first)
+    late.move("nlp")
+    assert late.memory.cluster.moved_pods.of("a") == "nlp"
+
+
+def test_no_pod_is_expected_from_before_what_the_watch_has_reached(late: Late) -> None:
+    first = late.now()
+    late.memory.cluster.informers.pods.store.resource_version = first + 2
+    late.move("vision")
+    assert late.see("a", first) is None
+
+
+def test_no_pod_is_expected_once_revisions_count_anew(late: Late) -> None:
+    first = late.now()
+    late.move("vision")
+    late.memory.cluster.restored(late.memory.revision, first)
+    assert late.see("a", first) is None
