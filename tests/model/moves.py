@@ -122,8 +122,8 @@ class Mind(NamedTuple):
     """What the controller remembers, and no other one will.
 
     `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than,
-    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, and `settled`
-    what it is done with, by group and workload.
+    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, and
+    `settled` what it is done with, by group and workload.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
