@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import structlog
 
@@ -16,6 +16,7 @@ from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import ALL_NODES, reference_of
+from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.awaited import AwaitedWrites
 from controller.watch.descendants import Descendants
@@ -188,9 +189,11 @@ class Cluster:
 
         After a start that is the group which remembers it, where the one that it leaves never counted it.
         """
-        known = [self.payers.get(uid) for uid in (obj["metadata"]["uid"], *self.descendants.makers_of(obj))]
-        groups = [memory.group for memory in known if memory is not None and memory.gone is None]
-        return left if left in groups or not groups else groups[0]
+        uids = (obj["metadata"]["uid"], *self.descendants.makers_of(obj))
+        # Several groups may remember it: those that it came through, until each is counted.
+        if any(_pays(self.payers.in_group(left, uid)) for uid in uids):
+            return left
+        return next((memory.group for uid in uids if _pays(memory := self.payers.get(uid))), left)
 
     def _enqueue_awaiting(self, old: Kept | None, new: Kept | None) -> None:
         """Enqueue the groups with a reservation that awaits a write of this object: any change may end it."""
@@ -323,6 +326,11 @@ class Cluster:
         """Enqueue all groups, a second from now."""
         for group in self.groups.values():
             self._enqueue(group.name, 1.0)
+
+
+def _pays(memory: Memory | None) -> TypeGuard[Memory]:
+    """Return True for a payer that is remembered and not gone."""
+    return memory is not None and memory.gone is None
 
 
 def now_ms() -> int:

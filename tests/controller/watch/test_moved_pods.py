@@ -51,6 +51,15 @@ def test_they_are_those_of_the_group_that_is_left_if_it_counted_the_workload_too
     assert memory.cluster.moved_pods.of("web-1-a") == "vision"
 
 
+def test_they_are_those_of_the_group_that_is_left_if_another_counted_the_workload_later(memory: Memory) -> None:
+    """It came back, and the group that it was in meanwhile is not counted again yet."""
+    web = web_in(memory, "vision")
+    memory.cluster.payers.remember("web", Payer("vision", "Deployment/default/web", 1))
+    memory.cluster.payers.remember("web", Payer("nlp", "Deployment/default/web", 2))
+    move(memory, web, "nlp")
+    assert memory.cluster.moved_pods.of("web-1-a") == "vision"
+
+
 class Late:
     """A workload whose pods the watch shows late, with the revision of each of its writes."""
 
