@@ -129,6 +129,9 @@ class PayerLines:
                     payers.remember(uid, replace(left, group=group, gone=left.gone or self._now()))
             elif known is None or known.gone is not None or (known.place, known.models) != (line.place, line.models):
                 payers.remember(uid, Memory(group, line.place, self._now(), None, line.models))
+            elif (last := payers.get(uid)) is not None and last.gone is None and last.group != group:
+                # It has come back from a group that remembers it still.
+                payers.remember(uid, replace(known, since=max(self._now(), last.since + 1)))
 
     def _is_due(self, group: str, uid: str, usage: GroupUsage) -> bool:
         """Return True for what has to be stored: of a payer that makes pods, or that something refers to.

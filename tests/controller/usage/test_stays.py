@@ -299,6 +299,29 @@ async def test_what_a_group_counted_of_another_is_none_of_its_own(books: Books) 
         await team.holds_still(nlp="3", vision="0")
 
 
+async def test_the_group_that_a_workload_has_come_back_to_pays_for_what_is_deleted_by_force(books: Books) -> None:
+    """The group that it passed remembers it still, and counted it after the other one first did."""
+    nlp, vision = Held("nlp"), Held("vision")
+    books.box.faults += [nlp, vision]
+    async with movers(books) as (team, _):
+        _, old = await team.ending(3)
+        async with vision:
+            async with nlp:
+                await books.create(deployment("more", "nlp", 1))
+                await nlp.waits()
+                books.box.clock.advance(2)
+                await team.move("vision")
+                await vision.waits()
+                books.box.clock.advance(2)
+                await team.move("nlp")
+            await team.holds(nlp="4")
+            for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+                await books.client.delete(kind, name, "default")
+            for name in old:
+                await books.remove({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}})
+        await team.holds_still(nlp="4", vision="0")
+
+
 async def test_what_is_left_of_a_workload_that_moved_and_was_deleted_is_shared_as_before(books: Books) -> None:
     async with movers(books) as (team, _):
         below, old = await team.ending(3)
