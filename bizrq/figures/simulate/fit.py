@@ -1,0 +1,37 @@
+"""Whether manifests would be admitted now, by the configuration that the cluster runs with.
+
+`dry_run.py` decides; this file says with which settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bizrq.figures.groups.source import GroupSource
+from bizrq.figures.simulate.dry_run import DryRun
+from bizrq.figures.simulate.installed import installed_settings
+from bizrq.figures.simulate.manifest import in_namespace
+from bizrq.figures.simulate.outcome import DryRunOutcome
+from bizrq.kube.client import KubeClient
+from bizrq.settings import Settings, load
+
+
+async def fit(
+    client: KubeClient,
+    source: GroupSource,
+    documents: Sequence[Any],
+    namespace: str,
+    settings: Settings | None = None,
+) -> list[DryRunOutcome]:
+    """Return an outcome for each manifest that admission reviews. Raise NoAnswer, ApiError or Unreachable.
+
+    `namespace` is for manifests that set none. Without `settings` those of the installation count, where the user may
+    read them; else an answer that depends on them is unknown.
+    """
+    here = [in_namespace(document, namespace) for document in documents]
+    found = settings if settings is not None else await installed_settings(client)
+    fetch = None if source.is_complete else source.fetch
+    is_configured = found is not None
+    known = found if found is not None else load(None)
+    return await DryRun(client, known, source.groups, here, is_configured=is_configured, fetch=fetch).outcomes()
