@@ -84,7 +84,9 @@ def run_dry_run(
     async def work(client: KubeClient) -> list[DryRunOutcome]:
         source = await read_any_groups(client, namespace)
         settings = given if config is not None else None
-        return await simulated.fit(client, source, documents, namespace or client.namespace, settings)
+        fetch = None if source.is_complete else source.fetch
+        here = namespace or client.namespace
+        return await simulated.fit(client, source.groups, documents, here, settings, fetch=fetch)
 
     return run_on(client, work)
 

@@ -6,13 +6,23 @@ This file alone decides what is read where the right to list groups is lacking.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from bizrq.api.group import GroupObject, GroupUnreadable, from_dict
 from bizrq.figures.errors import NotAllowed, UnknownGroup, Unreadable
 from bizrq.figures.words import alternatives
 from bizrq.kube.client import ApiError, Forbidden, KubeClient, NotFound
 from bizrq.store.groups import GROUPS, without_managed_fields
+
+
+class ReadGroups(Protocol):
+    """Groups that were read; unless `is_complete`, there may be more that the user may not read."""
+
+    @property
+    def groups(self) -> Sequence[GroupObject]: ...
+
+    @property
+    def is_complete(self) -> bool: ...
 
 
 class GroupSource:

@@ -190,7 +190,7 @@ def tree_view(
     known = {group.name: group for group in groups}
     children = hierarchy.children((group.name, group.parent) for group in known.values())
     views = {
-        name: replace(_view_of(group, tuple(children.get(name, ())), catalog), is_complete=is_complete)
+        name: group_view(group, tuple(children.get(name, ())), catalog, is_complete=is_complete)
         for name, group in known.items()
     }
     if resource is None:
@@ -226,7 +226,10 @@ def canonical_name(name: str, catalog: names.Catalog) -> str:
         return name
 
 
-def _view_of(group: GroupObject, children: tuple[str, ...], catalog: names.Catalog) -> GroupView:
+def group_view(
+    group: GroupObject, children: tuple[str, ...], catalog: names.Catalog, *, is_complete: bool = True
+) -> GroupView:
+    """Return the view of one group. Unless `is_complete`, it may have more children. Raise Unreadable."""
     try:
         hard = {canonical_name(name, catalog): quantity.parse(value) for name, value in group.spec.hard.items()}
         used, own = wire.parse_amounts(group, group.status.used), wire.parse_amounts(group, group.status.self_used)
@@ -240,7 +243,7 @@ def _view_of(group: GroupObject, children: tuple[str, ...], catalog: names.Catal
         ResourceView(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))
     )
-    return GroupView(group, figures, entries, children)
+    return GroupView(group, figures, entries, children, is_complete)
 
 
 def _base(name: str, catalog: names.Catalog) -> str:

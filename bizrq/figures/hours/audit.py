@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bizrq.figures.groups.source import GroupSource, check_known
+from bizrq.figures.groups.source import ReadGroups, check_known
 from bizrq.figures.hours.checks import CheckResult, check_records, remarks
 from bizrq.figures.hours.records import corrections, read_records
 from bizrq.kube.client import Forbidden, KubeClient
@@ -38,7 +38,7 @@ class Audit:
 
 async def audit(
     client: KubeClient,
-    read: Callable[[int], Awaitable[GroupSource]],
+    read: Callable[[int], Awaitable[ReadGroups]],
     catalog: Catalog,
     top: str | None,
     *,
@@ -58,7 +58,7 @@ async def audit(
 
 
 async def _look(
-    client: KubeClient, source: GroupSource, catalog: Catalog, top: str | None, unread: set[str]
+    client: KubeClient, source: ReadGroups, catalog: Catalog, top: str | None, unread: set[str]
 ) -> tuple[list[CheckResult], list[dict[str, Any]]]:
     records = await read_records(client, source.groups, catalog, top, statements=True, is_complete=source.is_complete)
     unread.update(records.unread)

@@ -86,7 +86,7 @@ def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, found: Charge
         state = f"{f.text(f.left)} left" if f.left else "nothing left"
     lines = [f"{f.resource}: {f.text(f.taken)} of {f.text(f.hard)} taken, {state}"]
     if f.self_used:
-        mine = sorted((w for w in found.workloads if w.cost.get(f.resource)), key=lambda w: -w.cost[f.resource])
+        mine = found.by_cost(f.resource)
         named = ", ".join(f"{w.kind} {w.namespace}/{w.name} {w.text(f.resource)}" for w in mine[:_NAMED])
         more = f" and {len(mine) - _NAMED} more" if len(mine) > _NAMED else ""
         if found.missing:

@@ -57,6 +57,11 @@ class ChargedWorkloads:
     unread: Sequence[str]
     only_in: str = ""
 
+    def by_cost(self, resource: str) -> list[ChargedWorkload]:
+        """Return the workloads that cost some of a resource, those that cost most first."""
+        mine = (each for each in self.workloads if each.cost.get(resource))
+        return sorted(mine, key=lambda each: -each.cost[resource])
+
     @property
     def missing(self) -> list[str]:
         """Return what the user may not read, in words."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bizrq.figures.groups.source import GroupSource
+from bizrq.api.group import GroupObject
 from bizrq.figures.simulate.dry_run import DryRun
+from bizrq.figures.simulate.in_memory import Fetch
 from bizrq.figures.simulate.installed import installed_settings
 from bizrq.figures.simulate.manifest import in_namespace
 from bizrq.figures.simulate.outcome import DryRunOutcome
@@ -19,19 +20,21 @@ from bizrq.settings import Settings, load
 
 async def fit(
     client: KubeClient,
-    source: GroupSource,
+    groups: Iterable[GroupObject],
     documents: Sequence[Any],
     namespace: str,
     settings: Settings | None = None,
+    *,
+    fetch: Fetch | None = None,
 ) -> list[DryRunOutcome]:
     """Return an outcome for each manifest that admission reviews. Raise NoAnswer, ApiError or Unreachable.
 
     `namespace` is for manifests that set none. Without `settings` those of the installation count, where the user may
-    read them; else an answer that depends on them is unknown.
+    read them; else an answer that depends on them is unknown. `fetch` reads a group that is not among `groups`; without
+    it there is no other.
     """
     here = [in_namespace(document, namespace) for document in documents]
     found = settings if settings is not None else await installed_settings(client)
-    fetch = None if source.is_complete else source.fetch
     is_configured = found is not None
     known = found if found is not None else load(None)
-    return await DryRun(client, known, source.groups, here, is_configured=is_configured, fetch=fetch).outcomes()
+    return await DryRun(client, known, groups, here, is_configured=is_configured, fetch=fetch).outcomes()
