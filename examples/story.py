@@ -23,9 +23,9 @@ from rich.console import Console
 import crds
 from bizrq.api import group as wire
 from bizrq.builtin import builtin_catalog
-from bizrq.cli.output.view import tree_view
 from bizrq.cli.standalone import CRDS, Standalone, TargetCluster
 from bizrq.cli.verbs import tree
+from bizrq.figures.groups.view import tree_view
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS

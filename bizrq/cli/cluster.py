@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, failed
+from bizrq.figures.errors import NoAnswer
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -137,6 +138,8 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(main())
+    except NoAnswer as error:
+        raise failed(error) from None
     except NotFound:
         raise Failure(
             f"bizrq is not installed in the cluster {client.server}; run bizrq install, or bizrq up --kubeconfig F",
@@ -147,12 +150,3 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), EXIT_CLUSTER) from None
-
-
-async def whoami(client: KubeClient) -> str:
-    """Return the user's name as the API server knows it. Raise ApiError or Unreachable."""
-    from bizrq.kube.client import Resource
-
-    reviews = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
-    review = await client.create(reviews, {"apiVersion": reviews.api_version, "kind": reviews.kind, "metadata": {}})
-    return review["status"]["userInfo"]["username"]

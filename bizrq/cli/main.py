@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from bizrq.cli.cluster import on_cluster
-from bizrq.cli.output.failure import Failure, warn
+from bizrq.cli.output.failure import Failure, failed, warn
 from bizrq.cli.verbs import (
     allow,
     audit,
@@ -37,6 +37,7 @@ from bizrq.cli.verbs import (
     usage,
     version,
 )
+from bizrq.figures.errors import NoAnswer
 
 app = typer.Typer(
     name="bizrq",
@@ -109,6 +110,7 @@ def run() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(_words(sys.argv[1:]), prog_name=program_name(sys.argv[0]))
-    except Failure as failure:
+    except (Failure, NoAnswer) as error:
+        failure = error if isinstance(error, Failure) else failed(error)
         warn(str(failure))
         sys.exit(failure.code)

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, failed
+from bizrq.figures.errors import BadValue
 
 Files = Annotated[
     list[Path], typer.Option("--file", "-f", "--filename", help="File or folder of manifests; - reads standard input.")
@@ -29,14 +30,12 @@ def read_all(paths: list[Path], recursive: bool = False) -> list[Any]:
 
 def read_objects(paths: list[Path], recursive: bool = False) -> list[dict[str, Any]]:
     """Return the documents of all files, each of which must be an object with a kind. Raise Failure, also for none."""
-    found: list[dict[str, Any]] = []
-    for where, document in _documents(paths, recursive):
-        if not isinstance(document, dict):
-            raise Failure(f"{where}: not a Kubernetes object: apiVersion and kind are missing", EXIT_BAD_INPUT)
-        for key in ("apiVersion", "kind"):
-            if not isinstance(document.get(key), str):
-                raise Failure(f"{where}: not a Kubernetes object: {key} is missing", EXIT_BAD_INPUT)
-        found.append(document)
+    from bizrq.figures.manifests import checked_objects
+
+    try:
+        found = checked_objects(_documents(paths, recursive))
+    except BadValue as error:
+        raise failed(error) from None
     if not found:
         raise Failure(f"{', '.join(map(str, paths))}: no objects found", EXIT_BAD_INPUT)
     return found

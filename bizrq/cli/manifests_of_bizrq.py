@@ -13,7 +13,6 @@ from typing import Any
 import crds
 from bizrq.api import guards, overlap, priority
 from bizrq.cli import rbac
-from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.flags import DRAIN_DELAY, LogFormat, LogLevel
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import Resource
@@ -22,11 +21,11 @@ from bizrq.registration import PORT, SERVICE
 from bizrq.settings import Settings
 from bizrq.store import pause, processes
 from bizrq.store.overlaps import OVERLAPS
+from bizrq.store.processes import CERTS, CONFIG, CONTROLLER, WEBHOOKS
 from webhooks import label_policy
 
 Object = dict[str, Any]
 
-CONFIG = rbac.CONFIG
 #: The annotation of pods with a digest of their configuration.
 CONFIG_DIGEST = "bizrq.quota.biz.group/config"
 CLIENT_CA = "bizrq-client-ca"

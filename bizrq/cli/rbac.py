@@ -20,15 +20,13 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.overlaps import OVERLAPS
 from bizrq.store.payers import PAYERS
+from bizrq.store.processes import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.store.reference_resolver import CONTEXT, NODES, READ, SLICES, WATCHED
 from bizrq.workloads.kinds.registry import Registry
 from webhooks.charging.authorization import ROOTS
 
 Rule = dict[str, Any]
 
-WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
-#: The ConfigMap with the configuration of the processes.
-CONFIG = "bizrq-config"
 COUNTED = "bizrq-counted"
 #: The roles of people. Nobody is bound to them.
 VIEWER, GROUP_LEAD, FINANCE, ADMIN = "bizrq-viewer", "bizrq-group-lead", "bizrq-finance", "bizrq-admin"

@@ -23,8 +23,8 @@ import structlog
 import crds
 from bizrq import registration
 from bizrq.api import overlap
-from bizrq.cli import probe
 from bizrq.cli.output.failure import progress
+from bizrq.figures.state import probe
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig

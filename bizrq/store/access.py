@@ -1,4 +1,4 @@
-"""Access reviews: ask the API server's authorizers about a user.
+"""Reviews: ask the API server about a user's rights, and who the user of a client is.
 
 This file alone decides how a right on a group is asked for. It does not know which change needs which right.
 """
@@ -19,6 +19,7 @@ ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", 
 SELF_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
+WHO_AM_I = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
 
 class SubjectAccessReviewer:
@@ -68,3 +69,10 @@ async def _review(
 
 def _is_allowed(status: dict[str, Any]) -> bool:
     return status.get("allowed") is True and status.get("denied") is not True
+
+
+async def whoami(client: KubeClient) -> str:
+    """Return the user's name as the API server knows it. Raise ApiError or Unreachable."""
+    wanted = {"apiVersion": WHO_AM_I.api_version, "kind": WHO_AM_I.kind, "metadata": {}}
+    review = await client.create(WHO_AM_I, wanted)
+    return review["status"]["userInfo"]["username"]

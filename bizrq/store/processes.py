@@ -20,6 +20,10 @@ import structlog
 from bizrq.kube.client import AlreadyExists, ApiError, ConfigError, KubeClient, NotFound, Unreachable
 from bizrq.kube.lease import LEASES
 
+#: The names of the processes, which their Deployments have too.
+WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
+#: The ConfigMap with the configuration of the processes.
+CONFIG = "bizrq-config"
 #: Seconds for which a Lease counts after it was renewed, and between two renewals.
 DURATION, RENEWAL = 40, 10.0
 #: Seconds in which a process that ends deletes its Lease.

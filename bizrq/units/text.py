@@ -15,6 +15,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else printable(" ".join(text.split()))
 
 
+def sanitize(text: str) -> str:
+    """Return the text in one line, without the characters that a terminal would obey."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def is_segment(text: str) -> bool:
     """Return whether a request could name an object so (apimachinery `api/validation/path`); "" names none yet."""
     return text not in (".", "..") and "/" not in text and "%" not in text

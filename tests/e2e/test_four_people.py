@@ -21,7 +21,7 @@ import yaml
 import crds
 from bizrq.builtin import builtin_catalog
 from bizrq.cli.rbac import ADMIN, VIEWER, manifests
-from bizrq.cli.verbs.budget import change_ceilings, parse_ceilings
+from bizrq.figures.changes.ceilings import change_ceilings, parse_ceilings
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bizrq.cli.probe import not_asked
+from bizrq.figures.state.probe import not_asked
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
 from bizrq.probe import NAME as PROBE

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import group as wire
-from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome, read_groups
+from bizrq.figures.simulate.dry_run import DryRun, DryRunOutcome, read_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied

@@ -7,7 +7,7 @@ import copy
 
 import pytest
 
-from bizrq.cli.simulate.dry_run import DryRun, DryRunOutcome, read_groups
+from bizrq.figures.simulate.dry_run import DryRun, DryRunOutcome, read_groups
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.settings import load, settings
 from bizrq.store.hours import CORRECTIONS

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bizrq.cli.simulate.charged import charged_to
-from bizrq.cli.simulate.dry_run import DryRun, read_groups
-from bizrq.cli.simulate.stored_workload import find_workload
+from bizrq.figures.simulate.charged import charged_to
+from bizrq.figures.simulate.dry_run import DryRun, read_groups
+from bizrq.figures.simulate.stored_workload import find_workload
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.store.payers import PAYERS

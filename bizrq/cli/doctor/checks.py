@@ -16,8 +16,8 @@ from bizrq.api import priority
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
-from bizrq.cli.output.failure import few
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+from bizrq.figures.words import few
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.lease import LEASES
 from bizrq.store.processes import ProcessInfo

@@ -7,7 +7,6 @@ creates are reviews, and dry runs.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,23 +18,20 @@ import orjson
 from bizrq import registration
 from bizrq.api.config import ConfigurationError
 from bizrq.cli import manifests_of_bizrq as made
-from bizrq.cli import probe, rbac
+from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.figures.state import probe
+from bizrq.figures.state.reader import Key, Object, Reader
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
 from bizrq.store import pause, processes
 from bizrq.store.access import ACCESS_REVIEWS, SELF_REVIEWS
-from bizrq.store.groups import GROUPS, without_managed_fields
+from bizrq.store.groups import GROUPS
 from bizrq.store.pause import Pause
 from bizrq.store.processes import ProcessInfo
 
-Object = dict[str, Any]
-#: Kind, namespace ("" for none) and name.
-Key = tuple[str, str, str]
-
 _CONFIG_MAPS = resource_of({"kind": "ConfigMap"})
-_NUMBER = re.compile(r"\d+")
 #: Seconds in which a leader renews its Lease several times.
 _RENEWED = 6.0
 _LOOK = 0.5
@@ -98,36 +94,8 @@ def key_of(obj: Object) -> Key:
     return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-class Reader:
-    """Reads, and notes what it may not read."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self.client = client
-        self.unknown: list[str] = []
-        self.unread: set[Key] = set()
-
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
-        """Return the object, None where there is none or where it cannot be read. Raise Unreachable."""
-        try:
-            found = await self.client.get(resource, name, namespace or None)
-        except NotFound:
-            return None
-        except ApiError as error:
-            self.unknown.append(f"{resource.key} {name}: {error}")
-            self.unread.add((resource.kind, namespace, name))
-            return None
-        return without_managed_fields(found)
-
-    async def list(self, resource: Resource, namespace: str | None = None) -> tuple[Object, ...]:
-        """Return all objects, none where they cannot be read. Raise Unreachable."""
-        try:
-            items, _ = await self.client.list(resource, namespace, transform=without_managed_fields)
-        except NotFound:
-            return ()
-        except ApiError as error:
-            self.unknown.append(f"{resource.key}: {error}")
-            return ()
-        return tuple(items)
+class Examiner(Reader):
+    """Reads what only `bizrq doctor` asks for, too."""
 
     async def pause(self, namespace: str) -> Pause | None:
         """Return the pause, None without one or where it cannot be read. Raise Unreachable."""
@@ -157,12 +125,6 @@ class Reader:
                 self.unknown.append(line)
             return None
 
-    async def version(self) -> tuple[tuple[int, int], str]:
-        found = orjson.loads(await self.client.request("GET", "/version"))
-        numbers = [_NUMBER.match(str(found.get(part) or "")) for part in ("major", "minor")]
-        major, minor = (int(number[0]) if number else 0 for number in numbers)
-        return (major, minor), str(found.get("gitVersion") or "unknown")
-
     async def ahead(self) -> float | None:
         """Return by how many seconds our clock is before the API server's, which dates what it would create."""
         probe_of_time = {
@@ -184,7 +146,7 @@ class Reader:
 
 async def before_install(client: KubeClient, namespace: str) -> State:
     """Return what an install depends on. Raise Unreachable."""
-    reader = Reader(client)
+    reader = Examiner(client)
     version, text = await reader.version()
     attributes: dict[str, Object] = {}
     for resource in made.PRUNED:
@@ -213,7 +175,7 @@ async def before_install(client: KubeClient, namespace: str) -> State:
 
 async def installed(client: KubeClient, namespace: str) -> State:
     """Return the state of an installation. Raise Unreachable."""
-    reader = Reader(client)
+    reader = Examiner(client)
     version, text = await reader.version()
     first = await reader.get(LEASES, rbac.CONTROLLER, namespace)
     began = time.monotonic()
@@ -250,7 +212,7 @@ async def installed(client: KubeClient, namespace: str) -> State:
     )
 
 
-async def _not_asked(reader: Reader) -> str:
+async def _not_asked(reader: Examiner) -> str:
     """Return why no webhook is asked, "" where one is or where that cannot be known."""
     probed = await probe.of_groups(reader.client)
     if probed.asked is None:
@@ -268,14 +230,14 @@ async def _each(items: Iterable[Any], read: Callable[[Any], Awaitable[Any]]) -> 
     return list(await asyncio.gather(*(read(item) for item in items)))
 
 
-async def _asked(reader: Reader, resource: Resource, attributes: Iterable[tuple[str, Object]]) -> list[str]:
+async def _asked(reader: Examiner, resource: Resource, attributes: Iterable[tuple[str, Object]]) -> list[str]:
     """Return the lines of the rights that the reviews deny; `attributes` are by line."""
     asked = list(attributes)
     answers = await _each(asked, lambda each: reader.allowed(resource, each[1]))
     return [line for (line, _), answer in zip(asked, answers, strict=True) if answer is False]
 
 
-async def _lacking(reader: Reader, settings: Settings, namespace: str) -> list[str]:
+async def _lacking(reader: Examiner, settings: Settings, namespace: str) -> list[str]:
     """Return the rights of the processes that their accounts do not have."""
     documents = [manifest.document for manifest in rbac.manifests(settings.registry, namespace)]
     roles = {key_of(each): each["rules"] for each in documents if "rules" in each}
@@ -313,7 +275,7 @@ def _line(account: str, attributes: Object) -> str:
     return f"{account} may not {attributes['verb']} {kind}{name}{where}"
 
 
-async def _is_served(reader: Reader, resource: Resource) -> bool:
+async def _is_served(reader: Examiner, resource: Resource) -> bool:
     try:
         body = await reader.client.request("GET", f"/apis/{resource.api_version}")
     except NotFound:
@@ -324,7 +286,9 @@ async def _is_served(reader: Reader, resource: Resource) -> bool:
     return any(each.get("name") == resource.plural for each in orjson.loads(body).get("resources") or ())
 
 
-async def _renewal(reader: Reader, namespace: str, first: Object | None, began: float, ahead: float | None) -> Renewal:
+async def _renewal(
+    reader: Examiner, namespace: str, first: Object | None, began: float, ahead: float | None
+) -> Renewal:
     """Look at the Lease until it is renewed, and no longer than a leader needs for that."""
     while True:
         lease = await reader.get(LEASES, rbac.CONTROLLER, namespace)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 
+from bizrq.figures.errors import BadValue, NoAnswer, NotAllowed, UnreadableLine
 from bizrq.units.text import printable
 
 EXIT_NO = 1
@@ -22,6 +22,16 @@ class Failure(Exception):
         self.code = code
 
 
+def failed(error: NoAnswer) -> Failure:
+    """Return the failure of a question that has no answer: its line names the flag, and what to do."""
+    message = str(error)
+    if isinstance(error, BadValue) and error.field:
+        message = f"--{error.field} {message}"
+    if isinstance(error, UnreadableLine):
+        message = f"{message}; run bizrq audit to find the line"
+    return Failure(message, EXIT_CLUSTER if isinstance(error, NotAllowed) else EXIT_BAD_INPUT)
+
+
 def warn(message: str) -> None:
     """Print a line on stderr; the exit code stays as it is."""
     sys.stderr.write(printable(f"bizrq: {message}\n"))
@@ -31,25 +41,3 @@ def progress(message: str) -> None:
     """Tell a person at a terminal what the verb does or waits for; scripts and logs get nothing."""
     if sys.stderr.isatty():
         sys.stderr.write(printable(f"{message}\n"))
-
-
-#: The most names to list of what exists, and of many that share something.
-_FEW, _FIRST = 12, 5
-
-
-def few(names: Collection[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - _FIRST} more" if len(names) > _FIRST else ""
-    return ", ".join([*names][:_FIRST]) + more
-
-
-def alternatives(name: str, known: Collection[str]) -> str:
-    """Name what exists instead of an unknown name: all names if they are few, else the closest ones."""
-    if len(known) <= _FEW:
-        return f"there are: {', '.join(known) or 'none'}"
-    import difflib
-
-    close = difflib.get_close_matches(name[:100], list(known), n=3)
-    if close:
-        return f"the nearest of {len(known)}: {', '.join(close)}"
-    return f"there are {len(known)}, like {', '.join(list(known)[:3])}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -22,8 +21,6 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
-#: The keys of every figure of a resource, in JSON and CSV.
-AMOUNTS = ("unit", "hard", "used", "selfUsed", "granted", "reserved", "left", "percentOfHard")
 #: The text of a cell that has no value, as kubectl prints it.
 NONE = "<none>"
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
@@ -83,16 +80,10 @@ def print_names(names: Iterable[str]) -> None:
 
 def print_csv(heads: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print one line of heads, then the rows; an unknown value is empty."""
-    import csv
-
     from bizrq.cli.output import terminal
+    from bizrq.figures.tables import csv_text
 
-    text = io.StringIO()
-    # No CRLF as in RFC 4180: terminals and grep read this too.
-    writer = csv.DictWriter(text, heads, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: "" if row[key] is None else row[key] for key in heads} for row in rows)
-    terminal.write(text.getvalue())
+    terminal.write(csv_text(heads, rows))
 
 
 def print_table(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bizrq.figures.words import CommandLine
 from bizrq.units.text import escaped, printable
 
 if TYPE_CHECKING:
@@ -58,11 +59,6 @@ def plain_table(
     for first, *rest in rows:
         made.add_row(Text.assemble(" " * margin, first), *rest)
     return made
-
-
-def sanitize(text: str) -> str:
-    """Return the text in one line, without the characters that a terminal would obey."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None:
@@ -144,28 +140,3 @@ def print_json(document: Any) -> None:
         # A ceiling may be larger than an integer of 64 bits once it is in base units.
         text = json.dumps(document, indent=2, ensure_ascii=False)
     sys.stdout.write(escaped(text) + "\n")
-
-
-def ago(timestamp: str) -> str:
-    """Return the time since a timestamp as kubectl prints it: 45s, 12m, 5h, 3d."""
-    from datetime import UTC, datetime
-
-    try:
-        since = datetime.now(UTC) - datetime.fromisoformat(timestamp)
-    except ValueError:
-        return timestamp
-    return duration(max(0, int(since.total_seconds())))
-
-
-def duration(seconds: int) -> str:
-    """Return whole seconds as kubectl prints an age."""
-    for size, unit, most in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
-        if seconds < most:
-            return f"{seconds // size}{unit}"
-    return f"{seconds // 86400}d"
-
-
-class CommandLine(str):
-    """A command line to copy."""
-
-    __slots__ = ()

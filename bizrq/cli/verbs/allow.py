@@ -9,7 +9,6 @@ import typer
 from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import GroupSource, check_known, known_names
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 
 if TYPE_CHECKING:
@@ -69,7 +68,9 @@ def allow(
 
 
 async def _check_group(client: KubeClient, group: str) -> None:
-    """Raise Failure for a group that does not exist, Forbidden, another ApiError or Unreachable."""
+    """Raise UnknownGroup for a group that does not exist, Forbidden, another ApiError or Unreachable."""
+    from bizrq.figures.groups.source import GroupSource, check_known, known_names
+
     if await GroupSource(client, is_complete=False).fetch(group) is None:
         check_known([group], await known_names(client), is_complete=False)
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
-from bizrq.cli.groups import Group, check_known, end_unread
+from bizrq.cli.groups import Group, end_unread, read_groups
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_NO, progress
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
+from bizrq.units.text import sanitize
 
 if TYPE_CHECKING:
-    from bizrq.cli.hours.checks import CheckResult
+    from bizrq.figures.groups.source import GroupSource
+    from bizrq.figures.hours.checks import CheckResult
     from bizrq.kube.client import KubeClient
 
-#: How often mismatches are read again, and the seconds between: related objects are written one after another.
-_LOOKS, _PAUSE = 4, 0.5
-
-_HEADS = ("object", "group", "from", "lines", "result")
 _REMARK_HEADS = ("what", "group", "at", "who", "hours", "why")
 
 
@@ -36,78 +33,37 @@ def audit(
     """
     client, catalog = client_for(where), catalog_of(None)
 
-    from bizrq.cli.hours.checks import check_records, remarks
-    from bizrq.cli.hours.records import corrections, read_records
-    from bizrq.kube.client import Forbidden
+    from bizrq.figures.groups import source
+    from bizrq.figures.hours.audit import AUDIT, LOOKS, Audit, audit_row, plain_audit
+    from bizrq.figures.hours.audit import audit as checked
 
-    unread: set[str] = set()
+    names = [group] if group else []
 
-    async def work(client: KubeClient) -> tuple[list[CheckResult], list[dict[str, Any]]]:
-        import asyncio
+    async def work(client: KubeClient) -> Audit:
+        async def read(look: int) -> GroupSource:
+            if look == 1:
+                progress("reading groups, records of hours and statements")
+                return await read_groups(client, names)
+            progress(f"something does not match: reading again in case it was being written ({look} of {LOOKS})")
+            return await source.read_groups(client, names)
 
-        for look in count(1):
-            progress(
-                "reading groups, records of hours and statements"
-                if look == 1
-                else f"something does not match: reading again in case it was being written ({look} of {_LOOKS})"
-            )
-            records = await read_records(client, catalog, group, statements=True, quiet=look > 1)
-            unread.update(records.unread)
-            if group is not None:
-                check_known([group], sorted({*records.groups, *(each.spec.group for each in records.statements)}))
-            mine = records.subtree(group)
-            try:
-                made = await corrections(client, records, group)
-            except Forbidden:
-                unread.add("corrections")
-                made = []
-            found = check_records(mine, made)
-            if look == _LOOKS or not any(each.differences for each in found):
-                return found, list(remarks(mine, made))
-            await asyncio.sleep(_PAUSE)
-        raise AssertionError("unreachable: the last look returns")
+        return await checked(client, read, catalog, group)
 
-    found, notes = run_on(client, work)
-    equal = not any(each.differences for each in found)
+    found = run_on(client, work)
     print_as(
         output,
-        names=sorted({each.group for each in found if each.differences}),
-        heads=_HEADS,
-        rows=[_row(each) for each in found],
-        document={
-            "equal": None if equal and unread else equal,
-            "checked": [_as_json(each) for each in found],
-            "remarks": [_plain(note) for note in notes],
-        },
-        table=lambda: _print(found, notes),
+        names=sorted({each.group for each in found.checked if each.differences}),
+        heads=AUDIT,
+        rows=[audit_row(each) for each in found.checked],
+        document=plain_audit(found),
+        table=lambda: _print(found.checked, found.remarks, AUDIT),
     )
-    if not equal:
+    if not found.is_equal:
         sys.exit(EXIT_NO)
-    end_unread(unread, so="whether those match is unknown")
+    end_unread(found.unread, so="whether those match is unknown")
 
 
-def _as_json(each: CheckResult) -> dict[str, Any]:
-    return {
-        "kind": each.kind,
-        "name": each.name,
-        "group": each.group,
-        "from": each.start,
-        "lines": each.lines,
-        "differences": list(each.differences),
-    }
-
-
-def _plain(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a remark without the text of its hours, which `seconds` has as numbers."""
-    return {key: value for key, value in note.items() if key != "hours"}
-
-
-def _row(each: CheckResult) -> dict[str, Any]:
-    result = "; ".join(each.differences) or "equal"
-    return {**_as_json(each), "object": f"{each.kind}/{each.name}", "result": result}
-
-
-def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]]) -> None:
+def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
@@ -120,10 +76,10 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]]) -> 
     for each in found:
         result = Text("differs", "bold red") if each.differences else Text("equal", "green")
         cells.append([f"{each.kind}/{each.name}", each.group, each.start or "the beginning", str(each.lines), result])
-    print_table(_HEADS, cells, right=("lines",))
+    print_table(heads, cells, right=("lines",))
     for each in found:
         terminal.print_sentences(
-            console, [f"{each.kind}/{each.name}: {terminal.sanitize(text)}" for text in each.differences], 0
+            console, [f"{each.kind}/{each.name}: {sanitize(text)}" for text in each.differences], 0
         )
     if notes:
         sys.stdout.write("\n")

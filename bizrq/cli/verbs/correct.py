@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from bizrq.kube.client import KubeClient
-    from bizrq.units.names import Catalog
+    from collections.abc import Mapping
 
 
 class CorrectOutput(StrEnum):
@@ -48,34 +45,15 @@ def correct(
 
     The record is never edited: this creates a BizGroupCorrection, which becomes a new line of the record.
     """
-    wanted = _amounts(hours, catalog_of(None))
+    from bizrq.figures.changes.corrections import create_correction, parse_hours
+
+    wanted = parse_hours(hours, catalog_of(None))
     if not reason.strip():
         raise Failure("--reason: must not be empty; it stays in the record", EXIT_BAD_INPUT)
-    created = run_on(client_for(where), lambda client: _create(client, group, wanted, reason.strip(), dry_run))
+    created = run_on(
+        client_for(where), lambda client: create_correction(client, group, wanted, reason.strip(), dry_run=dry_run)
+    )
     _print(created, wanted, output, dry_run)
-
-
-async def _create(
-    client: KubeClient, group: str, hours: Mapping[str, str], reason: str, dry_run: bool
-) -> dict[str, Any]:
-    """Create the correction in the user's own name, and return it. Raise Failure, ApiError or Unreachable."""
-    from bizrq.api.group import API_VERSION
-    from bizrq.kube.client import Forbidden
-    from bizrq.store.hours import CORRECTIONS
-
-    correction = {
-        "apiVersion": API_VERSION,
-        "kind": CORRECTIONS.kind,
-        "metadata": {"generateName": f"{group}-"},
-        "spec": {"group": group, "hours": dict(hours), "reason": reason, "by": await whoami(client)},
-    }
-    try:
-        return await client.create(CORRECTIONS, correction, dry_run=dry_run)
-    except Forbidden as error:
-        if error.details.get("kind") != CORRECTIONS.plural:
-            raise
-        message = f"{error.message}: correcting hours requires the verb create on {CORRECTIONS.key}"
-        raise Failure(message, EXIT_CLUSTER) from None
 
 
 def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOutput, dry_run: bool) -> None:
@@ -91,26 +69,3 @@ def _print(created: dict[str, Any], hours: Mapping[str, str], output: CorrectOut
     amounts = ", ".join(f"{resource} {value}" for resource, value in hours.items())
     verb = "would be created" if dry_run else "created"
     terminal.write(f"{name} {verb}: {spec['group']} {amounts}, by {spec['by']}\n")
-
-
-def _amounts(words: Sequence[str], catalog: Catalog) -> dict[str, str]:
-    """Return the given hours by the canonical name of the resource. Raise Failure."""
-    from bizrq.units import quantity
-    from bizrq.units.names import UnknownResource, cash_name, metered_resource, normalize
-
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise Failure(f"{word}: expected RESOURCE=HOURS, for example requests.nvidia.com/gpu=-12.5", EXIT_BAD_INPUT)
-        try:
-            resource = metered_resource(normalize(cash_name(metered_resource(name)), catalog))
-            amount = quantity.parse(value)
-        except (UnknownResource, quantity.QuantityError) as error:
-            raise Failure(f"{word}: {error}", EXIT_BAD_INPUT) from None
-        if not amount:
-            raise Failure(f"{word}: the amount must not be 0", EXIT_BAD_INPUT)
-        if resource in found:
-            raise Failure(f"{word}: {resource} is given twice", EXIT_BAD_INPUT)
-        found[resource] = value.removeprefix("+")
-    return found

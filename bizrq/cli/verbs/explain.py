@@ -11,20 +11,21 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
-from bizrq.cli.groups import check_known, end_unread, read_any_groups, read_groups
+from bizrq.cli.groups import end_unread, read_any_groups, read_groups
 from bizrq.cli.manifests import Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, few
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document, print_table
 from bizrq.cli.verbs.fit import FitOutput, TextOutput, end_unsure, run_dry_run
+from bizrq.figures.words import few
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bizrq.cli.groups import GroupSource
-    from bizrq.cli.simulate.charged import ChargedWorkloads as Workloads
-    from bizrq.cli.simulate.outcome import DryRunOutcome
-    from bizrq.cli.simulate.stored_workload import StoredWorkload
+    from bizrq.figures.groups.source import GroupSource
+    from bizrq.figures.simulate.charged import ChargedWorkloads as Workloads
+    from bizrq.figures.simulate.outcome import DryRunOutcome
+    from bizrq.figures.simulate.stored_workload import StoredWorkload
     from bizrq.kube.client import KubeClient
     from bizrq.settings import Settings
 
@@ -62,7 +63,7 @@ def explain(
     if file:
         outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
         if output is not FitOutput.TEXT:
-            from bizrq.cli.simulate.wording import as_json, why_charged
+            from bizrq.figures.simulate.wording import as_json, why_charged
 
             _print_as([{**as_json(each), "because": why_charged(each)} for each in outcomes], output)
             end_unsure(outcomes)
@@ -100,7 +101,7 @@ def _explain(outcome: DryRunOutcome) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import demand_rows, why_charged
+    from bizrq.figures.simulate.wording import demand_rows, why_charged
 
     console = terminal.console()
     console.print(Text(f"{outcome.kind} {outcome.full_name}", "bold"))
@@ -114,7 +115,7 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import later_sentences, most_replicas, sentences
+    from bizrq.figures.simulate.wording import later_sentences, most_replicas, sentences
 
     if outcome.is_unknown:
         console.print(Text.assemble("  ", ("Unknown", "yellow"), f": it depends on {few(outcome.unread)}."))
@@ -140,8 +141,8 @@ def _explain_workload(
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.stored_workload import find_workload
-    from bizrq.cli.simulate.wording import cost_rows, later_sentences, stored_as_json, who_pays
+    from bizrq.figures.simulate.stored_workload import find_workload
+    from bizrq.figures.simulate.wording import cost_rows, later_sentences, stored_as_json, who_pays
 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
         source = await read_any_groups(client)
@@ -174,9 +175,10 @@ def _explain_group(name: str, settings: Settings, client: KubeClient, form: FitO
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.output.view import tree_view
-    from bizrq.cli.simulate.budget_wording import group_as_json, of_group
-    from bizrq.cli.simulate.charged import charged_to
+    from bizrq.figures.groups.source import check_known
+    from bizrq.figures.groups.view import tree_view
+    from bizrq.figures.simulate.budget_wording import group_as_json, of_group
+    from bizrq.figures.simulate.charged import charged_to
 
     async def work(client: KubeClient) -> tuple[GroupSource, Workloads]:
         source = await read_groups(client, [name])

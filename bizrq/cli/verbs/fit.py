@@ -12,11 +12,13 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure, few
+from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document
+from bizrq.figures.words import few
 
 if TYPE_CHECKING:
-    from bizrq.cli.simulate.outcome import DryRunOutcome
+    from bizrq.figures.simulate.outcome import DryRunOutcome
+    from bizrq.kube.client import KubeClient
 
 
 class FitOutput(StrEnum):
@@ -50,7 +52,7 @@ def fit(
     if output is FitOutput.TEXT:
         show(outcomes)
     else:
-        from bizrq.cli.simulate.wording import as_json
+        from bizrq.figures.simulate.wording import as_json
 
         print_document([as_json(outcome) for outcome in outcomes], OutputFormat(output.value))
     if not all(outcome.fits or outcome.is_unknown for outcome in outcomes):
@@ -77,19 +79,14 @@ def run_dry_run(
     given, client = settings_of(config), client_for(where)
 
     from bizrq.cli.groups import read_any_groups
-    from bizrq.cli.simulate.dry_run import DryRun
-    from bizrq.cli.simulate.installed import installed_settings
-    from bizrq.cli.simulate.manifest import in_namespace
-    from bizrq.kube.client import KubeClient
-
-    here = [in_namespace(document, namespace or client.namespace) for document in documents]
+    from bizrq.figures.simulate import fit as simulated
 
     async def work(client: KubeClient) -> list[DryRunOutcome]:
         source = await read_any_groups(client, namespace)
-        installed = given if config is not None else await installed_settings(client)
+        settings = given if config is not None else None
         fetch = None if source.is_complete else source.fetch
-        settings, is_configured = installed or given, installed is not None
-        return await DryRun(client, settings, source.groups, here, is_configured=is_configured, fetch=fetch).outcomes()
+        here = namespace or client.namespace
+        return await simulated.fit(client, source.groups, documents, here, settings, fetch=fetch)
 
     return run_on(client, work)
 
@@ -99,7 +96,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.cli.simulate.wording import later_sentences, most_replicas, sentences, unknown_sentences
+    from bizrq.figures.simulate.wording import later_sentences, most_replicas, sentences, unknown_sentences
 
     console = terminal.console()
     if not outcomes:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
-from bizrq.cli.groups import Group, OnlyResource, check_known, end_unread
+from bizrq.cli.groups import Group, OnlyResource, end_unread, read_groups
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bizrq.cli.hours.outlook import BudgetOutlook
-    from bizrq.cli.hours.records import HoursRecords
+    from bizrq.figures.hours.outlook import BudgetOutlook
+    from bizrq.figures.hours.records import HoursRecords
     from bizrq.kube.client import KubeClient
 
-#: The columns of every form; a narrow table leaves some out.
-HEADS = (
-    *("group", "resource", "unit", "budget", "used", "left", "burnPerHour", "subtreeBurnPerHour"),
-    *("counted", "until", "exhausted", "workloads"),
-)
+#: The columns of a table, all of them and fewer.
 _NARROW = ("group", "resource", "budget", "used", "left", "burn/h", "exhausted")
 _WIDE = (*_NARROW[:-1], "own burn/h", "exhausted", "unit", "until", "workloads")
 
@@ -40,25 +36,25 @@ def forecast(
     """
     client, catalog = client_for(where), catalog_of(None)
 
-    from bizrq.cli.hours.outlook import budget_outlooks, format_top_consumers
-    from bizrq.cli.hours.records import read_records
+    from bizrq.figures.groups.source import check_known
+    from bizrq.figures.hours.outlook import FORECAST, format_top_consumers, outlooks_below, plain_outlook
+    from bizrq.figures.hours.records import read_records
 
     async def work(client: KubeClient) -> HoursRecords:
-        return await read_records(client, catalog, group, statements=False)
+        source = await read_groups(client, [group] if group else [])
+        return await read_records(
+            client, source.groups, catalog, group, statements=False, is_complete=source.is_complete
+        )
 
     records = run_on(client, work)
     if group is not None:
         check_known([group], list(records.groups))
-    found = [
-        each
-        for each in budget_outlooks(records, resource)
-        if group in (None, each.group, *records.ancestors(each.group))
-    ]
-    rows = [_as_json(each) for each in found]
+    found = outlooks_below(records, group, resource)
+    rows = [plain_outlook(each) for each in found]
     print_as(
         output,
         names=dict.fromkeys(each.group for each in found if each.exhausted_at is not None),
-        heads=HEADS,
+        heads=FORECAST,
         rows=[{**row, "workloads": format_top_consumers(each)} for row, each in zip(rows, found, strict=True)],
         document=rows,
         table=lambda: _print(found, output),
@@ -66,32 +62,9 @@ def forecast(
     end_unread(records.unread, so="what their groups burn is unknown, and not in the forecast")
 
 
-def _as_json(each: BudgetOutlook) -> dict[str, Any]:
-    from bizrq.hours.metering import HOUR
-    from bizrq.units.base import seconds, seconds_unit
-    from bizrq.units.times import format_timestamp
-
-    name, budget = each.resource, each.budget
-    hard, used = seconds(name, budget.hard), seconds(name, each.used)
-    return {
-        "group": each.group,
-        "resource": each.resource,
-        "unit": seconds_unit(name),
-        "budget": hard,
-        "used": used,
-        "left": hard - used,
-        "burnPerHour": seconds(name, budget.burn * HOUR),
-        "subtreeBurnPerHour": seconds(name, budget.total_burn * HOUR) if each.is_complete else None,
-        "counted": format_timestamp(each.counted) if each.counted else None,
-        "until": None if each.until is None else format_timestamp(each.until),
-        "exhausted": None if each.exhausted_at is None else format_timestamp(each.exhausted_at),
-        "workloads": [{"workload": name, "percent": percent} for name, percent in each.workloads],
-    }
-
-
 def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
-    from bizrq.cli.hours.outlook import format_top_consumers
     from bizrq.cli.output import terminal
+    from bizrq.figures.hours.outlook import format_top_consumers
 
     if not found:
         terminal.console().print(
@@ -114,24 +87,10 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
 def _cells(each: BudgetOutlook, heads: Sequence[str]) -> list[Text]:
     from rich.text import Text
 
-    from bizrq.cli.hours.outlook import format_exhaustion, format_top_consumers
-    from bizrq.cli.hours.records import format_hours, format_left, format_local_time, unit
-    from bizrq.hours.metering import HOUR
+    from bizrq.figures.hours.outlook import outlook_texts
 
-    name, budget = each.resource, each.budget
-    texts = {
-        "group": each.group,
-        "resource": name,
-        "budget": format_hours(name, budget.hard),
-        "used": format_hours(name, each.used),
-        "left": format_left(name, budget.hard, each.used),
-        "burn/h": format_hours(name, budget.total_burn * HOUR) if each.is_complete else "?",
-        "own burn/h": format_hours(name, budget.burn * HOUR),
-        "exhausted": format_exhaustion(each),
-        "unit": unit(name),
-        "until": "no end" if each.until is None else format_local_time(each.until, each.zone),
-        "workloads": format_top_consumers(each) or NONE,
-    }
+    texts = outlook_texts(each)
+    texts["workloads"] = texts["workloads"] or NONE
     soon = "yellow" if each.exhausted_at is not None and each.left > 0 else ""
     style = "red" if texts["exhausted"] == "exhausted" else soon
     return [Text(texts[head], style if head in ("exhausted", "left") else "") for head in heads]

@@ -11,8 +11,6 @@ from bizrq.cli.completion import group_names
 from bizrq.cli.groups import (
     Selector,
     Watch,
-    check_known,
-    decode_groups,
     end_unread,
     read_groups,
     read_named,
@@ -20,11 +18,12 @@ from bizrq.cli.groups import (
 )
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_csv, print_document, print_names, print_table
+from bizrq.figures.words import ago
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bizrq.cli.output.view import GroupView
+    from bizrq.figures.groups.view import GroupView
 
 
 def get(
@@ -40,6 +39,8 @@ def get(
     client, wanted = client_for(where), group or []
 
     def show(items: list[dict[str, Any]]) -> None:
+        from bizrq.figures.groups.source import check_known
+
         items = sorted(items, key=lambda item: item["metadata"]["name"])
         check_known(wanted, [item["metadata"]["name"] for item in items])
         chosen = [item for item in items if not wanted or item["metadata"]["name"] in wanted]
@@ -70,49 +71,25 @@ def show_list(chosen: list[dict[str, Any]], form: OutputFormat, nothing: str) ->
     if form is OutputFormat.NAME:
         print_names(names)
         return
-    from bizrq.cli.output.view import tree_view
+    from bizrq.figures.groups.source import decode_groups
+    from bizrq.figures.groups.view import LISTED, listed_row, tree_view
 
     views = tree_view(decode_groups(chosen), catalog_of(None)).groups
     shown = [views[name] for name in names]
     if form is OutputFormat.CSV:
-        print_csv(HEADS, [row_of(view) for view in shown])
+        print_csv(LISTED, [listed_row(view) for view in shown])
     else:
         show_rows(shown, nothing, every=form is OutputFormat.WIDE)
 
 
-#: The columns of every form; a narrow table leaves some out.
-HEADS = (
-    *("name", "parent", "ready", "over", "scarcest", "unit", "taken", "hard", "percentOfHard"),
+_PERCENT = "% of hard"
+_WIDE = (
+    *("name", "parent", "ready", "over", "scarcest", "taken", "hard", _PERCENT),
     *("reservations", "counted", "age", "contact"),
 )
-_PERCENT = "% of hard"
-_WIDE = (*HEADS[:5], "taken", "hard", _PERCENT, *HEADS[-4:])
 _NARROW = ("name", "parent", "ready", "over", "scarcest", _PERCENT, "age")
 #: The columns to leave out of a table that is too wide for its terminal, in this order.
 _DROPPED = ("age", "parent")
-
-
-def row_of(view: GroupView) -> dict[str, Any]:
-    """Return the values of a group by column of CSV; those of an unknown scarcest resource are None."""
-    from bizrq.units import base
-
-    group, scarce = view.group, view.tightest
-    taken = scarce.taken if scarce else None
-    return {
-        "name": view.name,
-        "parent": view.parent,
-        "ready": view.status_of("Ready"),
-        "over": view.status_of("OverQuota"),
-        "scarcest": scarce.resource if scarce else None,
-        "unit": base.unit_of(scarce.resource) if scarce else None,
-        "taken": base.rounded_up(scarce.resource, taken) if scarce and taken is not None else None,
-        "hard": base.rounded_down(scarce.resource, scarce.hard) if scarce else None,
-        "percentOfHard": scarce.percent if scarce else None,
-        "reservations": len(view.reservations),
-        "counted": group.status.last_reconcile_time,
-        "age": group.metadata.creation_timestamp,
-        "contact": group.contact,
-    }
 
 
 def show_rows(shown: list[GroupView], nothing: str, *, every: bool) -> None:
@@ -134,11 +111,11 @@ def show_rows(shown: list[GroupView], nothing: str, *, every: bool) -> None:
 def _cell(head: str, view: GroupView) -> Text:
     from rich.text import Text
 
-    from bizrq.cli.output import terminal
+    from bizrq.figures.groups.view import listed_row
 
-    value, scarce = row_of(view).get(head), view.tightest
+    value, scarce = listed_row(view).get(head), view.tightest
     if head in ("age", "counted"):
-        return Text(terminal.ago(value)) if value else Text("?", "dim")
+        return Text(ago(value)) if value else Text("?", "dim")
     if head in ("parent", "contact"):
         return Text(value or NONE)
     if head in ("scarcest", "taken", "hard", _PERCENT):

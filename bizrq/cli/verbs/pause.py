@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on, whoami
+from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
@@ -59,6 +59,7 @@ async def _pause(client: KubeClient, namespace: str, reason: str) -> None:
     from bizrq.kube.client import ApiError, NotFound
     from bizrq.registration import NAME
     from bizrq.store import pause as markers
+    from bizrq.store.access import whoami
 
     try:
         # The name is a comfort, and some clusters do not tell it.

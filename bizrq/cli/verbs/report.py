@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
-from bizrq.cli.groups import Group, OnlyResource, check_known, end_unread, read_groups
+from bizrq.cli.groups import Group, OnlyResource, end_unread, read_groups
 from bizrq.cli.options import Config, catalog_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
-from bizrq.cli.output.tables import AMOUNTS, NONE, Output, OutputFormat, print_as, print_table
+from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
 from bizrq.hours.bill import GroupBy
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bizrq.cli.output.view import GroupView, ResourceView
+    from bizrq.figures.groups.view import GroupView, ResourceView
     from bizrq.kube.client import KubeClient
     from bizrq.units.names import Catalog
 
-#: The columns of CSV. Their names are keys of JSON.
-HEADS = ("group", "parent", "resource", *AMOUNTS)
 _WIDE = ("group", "parent", "resource", "hard", "used", "self", "granted", "reserved", "left", "% of hard")
 _NARROW = ("group", "resource", "hard", "used", "reserved", "left", "% of hard")
 #: The columns to leave out of a table that is too wide for its terminal, in this order.
@@ -86,15 +84,15 @@ def report(
     if html is not None and (by or output is not OutputFormat.TABLE):
         raise Failure("--html always writes the whole page: remove --by and --output", EXIT_BAD_INPUT)
 
-    from bizrq.cli.hours.prices import parse_prices
+    from bizrq.figures.hours.prices import parse_prices
 
     prices = parse_prices(price or (), currency or "", catalog)
     if html is not None:
-        from bizrq.cli.hours.bill_page import write_page
+        from bizrq.cli.bills import write_page
 
         write_page(client, html, group, resource, period or "current", catalog, prices)
     else:
-        from bizrq.cli.hours.bills import print_bill
+        from bizrq.cli.bills import print_bill
 
         print_bill(client, group, resource, by or [GroupBy.GROUP], period or "current", output, catalog, prices)
 
@@ -103,22 +101,19 @@ def _report_quota(
     client: KubeClient, group: str | None, resource: str | None, over: int, output: OutputFormat, catalog: Catalog
 ) -> None:
     """Print a row for each resource of each group. Raise Failure."""
-    from bizrq.cli.output.view import report_row, tree_view
+    from bizrq.figures.groups.source import check_known
+    from bizrq.figures.groups.view import report_row, report_rows, tree_view
+    from bizrq.figures.tables import REPORT
 
     source = run_on(client, lambda client: read_groups(client, [group] if group else []))
     tree = tree_view(source.groups, catalog, resource, is_complete=source.is_complete)
     if group is not None:
         check_known([group], list(tree.groups))
-    shown = [
-        (view, figures)
-        for view in (row.view for row in tree.in_order(group))
-        for figures in view.resources
-        if not over or (figures.percent or 0) >= over
-    ]
+    shown = report_rows(tree, group, over)
     print_as(
         output,
         names=dict.fromkeys(view.name for view, _ in shown),
-        heads=HEADS,
+        heads=REPORT,
         rows=[report_row(view, figures) for view, figures in shown],
         table=lambda: _print(shown, every=output is OutputFormat.WIDE),
     )

@@ -12,7 +12,7 @@ from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN
 from bizrq.cli.output.tables import OutputFormat, print_document
 
 if TYPE_CHECKING:
-    from bizrq.cli.doctor.glance import Glance, Report
+    from bizrq.figures.state.glance import Glance, Report
     from bizrq.kube.client import KubeClient
 
 
@@ -40,7 +40,7 @@ def status(
     Exit code 0: all is well. 1: something is wrong. 3: the cluster is unreachable. 4: nothing is known to be wrong, but
     something that matters could not be read. Notices do not count: groups over quota, exhausted hours, old CRDs.
     """
-    from bizrq.cli.doctor import glance
+    from bizrq.figures.state import glance
 
     client = client_for(where)
 
@@ -62,8 +62,8 @@ def _show(seen: Glance, found: Report) -> None:
     """Print what is wrong first, then what there is."""
     from rich.text import Text
 
-    from bizrq.cli.doctor.glance import lines
     from bizrq.cli.output import terminal
+    from bizrq.figures.state.glance import lines
 
     console = terminal.console()
     rows = [("WRONG", "bold red", each.message) for each in found.problems]

@@ -13,8 +13,6 @@ from bizrq.cli.groups import (
     Group,
     OnlyResource,
     Watch,
-    check_known,
-    decode_groups,
     end_unread,
     read_groups,
     watch_groups,
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from bizrq.cli.output.view import GroupView, ResourceView, TreeRow
+    from bizrq.figures.groups.view import ResourceView, TreeRow
 
 #: Cells of a bar on a wide and on a narrow terminal.
 _LONG, _SHORT = 20, 8
@@ -67,7 +65,8 @@ def tree(
     client, catalog = client_for(where), catalog_of(config)
 
     def show_items(items: list[dict[str, Any]], *, is_complete: bool = True) -> None:
-        from bizrq.cli.output.view import tree_view
+        from bizrq.figures.groups.source import check_known, decode_groups
+        from bizrq.figures.groups.view import tree_view
 
         found = tree_view(decode_groups(items), catalog, resource, is_complete=is_complete)
         if group is not None:
@@ -94,35 +93,18 @@ def tree(
 
 def show_as(rows: list[TreeRow], form: OutputFormat, *, paged: bool) -> None:
     """Print the rows of a tree in one of the forms."""
-    from bizrq.cli.output.view import report_row
-    from bizrq.cli.verbs import report
+    from bizrq.figures.groups.view import plain_group, report_row
+    from bizrq.figures.tables import REPORT
 
     print_as(
         form,
         names=[row.view.name for row in rows],
-        heads=report.HEADS,
+        heads=REPORT,
         rows=[report_row(row.view, figures) for row in rows for figures in row.view.resources],
-        document=[as_json(row.view) for row in rows],
+        document=[plain_group(row.view) for row in rows],
         table=lambda: show(rows, every=form is OutputFormat.WIDE),
         paged=paged,
     )
-
-
-def as_json(view: GroupView) -> dict[str, Any]:
-    """Return a group as `tree -o json` prints it; an amount is null until the first recount.
-
-    `children` is null where the user may not list groups.
-    """
-    from bizrq.cli.output.view import plain_amounts, plain_conditions
-
-    return {
-        "name": view.name,
-        "parent": view.parent,
-        "children": list(view.children) if view.is_complete else None,
-        "conditions": plain_conditions(view),
-        "counted": view.group.status.last_reconcile_time,
-        "resources": {figures.resource: plain_amounts(figures) for figures in view.resources},
-    }
 
 
 _Column = tuple[str, Callable[["ResourceView"], int | None]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,7 @@ from bizrq.cli.options import Config, settings_of
 from bizrq.cli.output.tables import NONE, OutputFormat, print_document, print_table
 
 if TYPE_CHECKING:
-    from bizrq.workloads.config import CountingConfig
-    from bizrq.workloads.demand.offline import UsageRow
+    from bizrq.figures.usage import OfflineUsage
 
 
 class UsageOutput(StrEnum):
@@ -30,62 +29,27 @@ def usage(
     config: Config = None,
 ) -> None:
     """Count what these manifests would be charged; other documents in the files stand for the cluster."""
-    from bizrq.workloads.demand.offline import usage as count
+    from bizrq.figures.usage import plain_usage, usage_of
 
-    settings = settings_of(config)
-    documents = list(read_all(file, recursive))
-    rows = count(documents, settings.counting, settings.registry)
-    unknown = [_unknown_models(row, documents, settings.counting) for row in rows]
+    found = usage_of(list(read_all(file, recursive)), settings_of(config))
     if output is UsageOutput.TABLE:
-        show(rows, unknown)
+        show(found)
     else:
-        items = [{**_as_json(row), "warnings": lines} for row, lines in zip(rows, unknown, strict=True)]
-        print_document(items, OutputFormat(output.value))
+        print_document([plain_usage(each) for each in found], OutputFormat(output.value))
 
 
-def _unknown_models(row: UsageRow, documents: Sequence[Any], config: CountingConfig) -> list[str]:
-    """Return a sentence for each model of a workload that neither the files nor the configuration know.
-
-    Where they know no model of its sort at all, they say nothing about it.
-    """
-    from bizrq.api.group import KIND as GROUP_KIND
-    from bizrq.workloads.demand.offline import objects_in
-    from bizrq.workloads.devices.models import known_model, models_named, unknown_model
-    from bizrq.workloads.validation import expect_map
-
-    groups = [each for each in objects_in(documents) if each.get("kind") == GROUP_KIND]
-    ceilings = {str(name) for each in groups for name in expect_map((each.get("spec") or {}).get("hard"), "spec.hard")}
-    known = models_named(ceilings, config.catalog) | {("gpu", model) for model in config.gpu_models}
-    sorts = {sort for sort, _ in known}
-    return [
-        unknown_model(sort, model, known, "a group in these files or of gpuModels")
-        for sort, model in sorted(models_named(row.usage or {}, config.catalog) - known)
-        if sort in sorts and (sort != "gpu" or known_model(model, config) is None)
-    ]
-
-
-def _as_json(row: UsageRow) -> dict[str, Any]:
-    """Return the item with whole numbers of a base unit in place of quantities."""
-    from bizrq.units import base, quantity
-
-    item = row.as_json()
-    if row.usage is not None:
-        item["usage"] = {name: base.plain(name, quantity.parse_sum(text)) for name, text in row.usage.items()}
-    return item
-
-
-def show(rows: list[UsageRow], unknown: list[list[str]]) -> None:
-    """Print a line for each workload and resource, then what is `unknown` of each workload."""
+def show(found: Sequence[OfflineUsage]) -> None:
+    """Print a line for each workload and resource, then what is unknown of each workload."""
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
     console = terminal.console()
-    if not rows:
+    if not found:
         console.print("These files contain no workload of a kind that bizrq counts.")
         return
     cells: list[list[str | Text]] = []
-    for row in rows:
+    for row in (each.row for each in found):
         first = [f"{row.kind} {row.namespace}/{row.name}", row.group or NONE]
         if row.error is not None:
             cells.append([*first, Text("refused", "red"), Text(row.error)])
@@ -97,8 +61,8 @@ def show(rows: list[UsageRow], unknown: list[list[str]]) -> None:
         cells += notes
     print_table(("workload", "group", "resource", "amount"), cells, right=("amount",))
     warnings = [
-        f"warning: {row.kind} {row.namespace}/{row.name}: {line}"
-        for row, lines in zip(rows, unknown, strict=True)
-        for line in lines
+        f"warning: {each.row.kind} {each.row.namespace}/{each.row.name}: {line}"
+        for each in found
+        for line in each.warnings
     ]
     terminal.print_sentences(console, warnings, 0)

@@ -146,7 +146,7 @@ def of(name: str, **status: object) -> Object:
 async def test_a_mismatch_is_reported_and_is_exit_1(
     bizrq: Bizrq, name: str, objects: list[Object], difference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bizrq.cli.verbs.audit._PAUSE", 0)
+    monkeypatch.setattr("bizrq.figures.hours.audit.PAUSE", 0)
     if name == "g":
         await has_group(bizrq, name, "6")
     else:
@@ -180,7 +180,7 @@ async def corrected(bizrq: Bizrq, of: str, hours: str, applied: str = NOW) -> st
 
 
 async def test_a_correction_is_exactly_one_line_with_its_content(bizrq: Bizrq, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bizrq.cli.verbs.audit._PAUSE", 0)
+    monkeypatch.setattr("bizrq.figures.hours.audit.PAUSE", 0)
     await bizrq.client.create(GROUPS, group("corrected", hours="100"))
     right, wrong, twice = [await corrected(bizrq, "corrected", hours) for hours in ("-1", "2", "3")]
     await corrected(bizrq, "corrected", "4", applied="")

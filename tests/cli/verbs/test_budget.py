@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bizrq.builtin import builtin_catalog
-from bizrq.cli.verbs.budget import change_ceilings, parse_ceilings
+from bizrq.figures.changes.ceilings import change_ceilings, parse_ceilings
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bizrq.cli.output.failure import alternatives
+from bizrq.figures.words import alternatives
 from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, until_interrupted

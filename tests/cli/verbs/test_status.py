@@ -11,10 +11,9 @@ import pytest
 import pytest_asyncio
 
 from bizrq.api.group import Condition, GroupObject, GroupStatus, ObjectMeta
-from bizrq.cli import probe
-from bizrq.cli.doctor import glance
-from bizrq.cli.doctor.glance import Glance, Leader
-from bizrq.cli.enforcement import Admission
+from bizrq.figures.state import glance, probe
+from bizrq.figures.state.enforcement import Admission
+from bizrq.figures.state.glance import Glance, Leader
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
