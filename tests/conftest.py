@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,7 @@ from bizrq.process import configure_logging
 from tests.support import binaries
 from tests.support.cluster import client, cluster, namespace, real_cluster, unique
 from tests.vectors import vectors
+from webhooks import disclosure
 
 __all__ = ["client", "cluster", "namespace", "real_cluster", "unique"]
 
@@ -44,6 +46,14 @@ FIXTURES = {
     "recount_vector": vectors.recounts,
     "cash_vector": vectors.hours,
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _waits_for_reviews() -> Iterator[None]:
+    """Let answers wait longer for a review of rights: on a busy machine they would lack their figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disclosure, "WAIT", 8.0)
+        yield
 
 
 @pytest.fixture(scope="session")
