@@ -234,9 +234,10 @@ async def test_refusals_of_one_user_share_a_review(theirs: Api, hooks: Hooks, pr
 
 @pytest.mark.parametrize("fault", ["fails", "hangs"])
 async def test_figures_are_left_out_where_rights_cannot_be_checked(
-    theirs: Api, hooks: Hooks, proxy: Proxy, fault: str
+    theirs: Api, hooks: Hooks, proxy: Proxy, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusal itself stands: 403, the same reason. The next one asks again."""
+    monkeypatch.setattr(disclosure, "WAIT", 1.0)
     await given(theirs, "get", "theirs")
 
     async def faulty(line: str) -> web.Response | None:
