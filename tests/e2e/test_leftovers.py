@@ -93,7 +93,10 @@ class Team:
 
     async def web(self) -> Object:
         """Create a Deployment of two pods, and return its ReplicaSet."""
-        await self.client.create(DEPLOYMENTS, deployment("web", self.name, 2, namespace=self.name))
+        made = deployment("web", self.name, 2, namespace=self.name)
+        # For so long a pod that is deleted by force stays charged.
+        made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+        await self.client.create(DEPLOYMENTS, made)
         await self.all_of(PODS, 2)
         await self.uses("2")
         return (await self.all_of(REPLICASETS, 1))[0]
@@ -128,7 +131,7 @@ async def test_a_replicaset_that_was_labelled_for_another_group_before_it_was_or
 
 
 async def test_the_pods_of_a_job_that_is_deleted_without_a_policy(team: Team) -> None:
-    spec = {**template("1")["spec"], "restartPolicy": "Never"}
+    spec = {**template("1")["spec"], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
     metadata = {"name": "job", "namespace": team.name, "labels": {LABEL: team.name}}
     await team.client.create(
         JOBS,
