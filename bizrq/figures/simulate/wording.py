@@ -37,7 +37,7 @@ def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
     """Return the item that `bizrq fit -o json` prints; docs/cli.md has its schema.
 
     `reason` is the code of the refusal and `message` its text; both are None if the manifest fits. `fits` is None where
-    it depends on what the user may not read, which `unread` lists.
+    it depends on what the user may not read, which `unread` lists: the rest is the answer without that.
     """
     return {
         "kind": outcome.kind,
