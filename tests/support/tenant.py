@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from bizrq.api import group as wire
-from bizrq.kube.client import ApiError, KubeClient, Resource
+from bizrq.kube.client import ApiError, KubeClient, Resource, TooManyRequests
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.support.cluster import Cluster, eventually
@@ -96,7 +96,17 @@ class Tenant:
 
     async def has_default(self, **labels: str) -> None:
         """Label the tenant's namespace as its administrator does, and wait until the webhooks know."""
-        await self.admin.patch(NAMESPACES, self.name, {"metadata": {"labels": labels or {LABEL: self.name}}})
+
+        async def labelled() -> bool:
+            """Once the webhooks answer in time what the namespace charges."""
+            change = {"metadata": {"labels": labels or {LABEL: self.name}}}
+            try:
+                await self.admin.patch(NAMESPACES, self.name, change)
+            except TooManyRequests:
+                return False
+            return True
+
+        await eventually(labelled, 60, "the namespace is labelled")
 
         async def known() -> bool:
             """As soon as a create that is too large is refused."""
