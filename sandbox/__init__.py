@@ -13,8 +13,8 @@ It has
 - ValidatingAdmissionPolicies with params, match conditions, variables and messages; `authorizer` asks the stored RBAC
   for rights on resources;
 - discovery, OpenAPI v3, tables with columns for pods, Deployments and custom resources;
-- SubjectAccessReview and SelfSubjectAccessReview by the stored RBAC; whoever has the token of its kubeconfig may do
-  everything, others nothing, and a TokenReview knows that token only;
+- users: whoever has the token of its kubeconfig may do everything; users that a test adds may do what the stored RBAC
+  allows; TokenReview, SubjectAccessReview, SelfSubjectAccessReview and SelfSubjectRulesReview answer by the same;
 - stand-ins for the garbage collector, the scheduler, the kubelet, and the controllers of Deployments, Rollouts,
   ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs and TFJobs, on a clock that can run fast.
 

@@ -1,26 +1,25 @@
 """Answer SubjectAccessReviews, and `authorizer` in CEL, by the stored Roles and bindings, as RBAC reads them.
 
-TokenReviews are answered by the one token.
-
-It decides which rules apply to a subject and whether one allows the request. The sandbox authorizes nothing itself,
-has none of the cluster roles that a real cluster starts with and does not aggregate roles.
+It decides which rules apply to a subject and whether one allows the request. The sandbox has none of the cluster roles
+that a real cluster starts with and does not aggregate roles.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 from sandbox.status import FieldError, bad_request, invalid, invalid_value, required
 from sandbox.storage import Store
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 _GROUP = "rbac.authorization.k8s.io"
 _ACCOUNT = "system:serviceaccount:"
 #: Its members may do everything: no authorizer is asked about them.
-_MASTERS = "system:masters"
+MASTERS = "system:masters"
 
 
 def review(spec: Json | None, store: Store) -> Json:
@@ -41,7 +40,7 @@ def review(spec: Json | None, store: Store) -> Json:
         errors.append(required("spec.user", "at least one of user or group must be specified"))
     if errors:
         raise invalid("authorization.k8s.io", "SubjectAccessReview", "", errors)
-    if _MASTERS in groups:
+    if MASTERS in groups:
         return {"allowed": True}
     for rule, why in _rules(user, groups, (asked or {}).get("namespace") or "", store):
         if _allows_path(rule, path) if path else _allows(rule, asked or {}):
@@ -49,17 +48,45 @@ def review(spec: Json | None, store: Store) -> Json:
     return {"allowed": False}
 
 
-def token_review(spec: Json | None, token: str, user: Json) -> Json:
-    """Return the status of a TokenReview; `token` is that of `user`."""
+def token_review(spec: Json | None, users: Mapping[str, Json]) -> Json:
+    """Return the status of a TokenReview; `users` are those that there are, by their tokens."""
     given = (spec or {}).get("token") or ""
     if not given:
         raise bad_request("token is required for TokenReview in authentication")
-    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
-        return {"user": {}, "error": "invalid bearer token"}
-    return {"authenticated": True, "user": user}
+    user = owner(given, users)
+    return {"user": {}, "error": "invalid bearer token"} if user is None else {"authenticated": True, "user": user}
 
 
-def _rules(user: str, groups: list[str], namespace: str, store: Store) -> Iterator[tuple[Json, str]]:
+def owner(given: str, users: Mapping[str, T]) -> T | None:
+    """Return the user whose token this is."""
+    said = given.encode("utf-8", "surrogateescape")
+    return next((user for token, user in users.items() if hmac.compare_digest(said, token.encode())), None)
+
+
+def bearer(header: str, users: Mapping[str, T]) -> T | None:
+    """Return the user of an Authorization header."""
+    scheme, _, token = header.partition(" ")
+    return owner(token, users) if scheme == "Bearer" else None
+
+
+def allows(user: str, groups: Collection[str], asked: Json, store: Store) -> bool:
+    """Return True if the stored RBAC allows the user a request with these attributes."""
+    found = _rules(user, groups, asked.get("namespace") or "", store)
+    return MASTERS in groups or any(_allows(rule, asked) for rule, _ in found)
+
+
+def rules_review(spec: Json | None, user: str, groups: Collection[str], store: Store) -> Json:
+    """Return the status of a SelfSubjectRulesReview."""
+    namespace = (spec or {}).get("namespace") or ""
+    if not namespace:
+        raise bad_request("no namespace on request")
+    everything: list[Json] = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+    bound = [rule for rule, _ in _rules(user, groups, namespace, store) if rule.get("resources")]
+    resources = everything if MASTERS in groups else bound
+    return {"resourceRules": resources, "nonResourceRules": [], "incomplete": False}
+
+
+def _rules(user: str, groups: Collection[str], namespace: str, store: Store) -> Iterator[tuple[Json, str]]:
     """Return the rules that are bound to the subject, in the cluster and in the namespace of the review."""
     bindings = [("ClusterRoleBinding", item.obj) for item in store.items((_GROUP, "clusterrolebindings"), None)]
     if namespace:

@@ -171,6 +171,8 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
              namespaced=False, verbs=_REVIEW),
+    _builtin("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews",
+             namespaced=False, verbs=_REVIEW),
     _builtin("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False,
              verbs=_REVIEW),
 )  # fmt: skip

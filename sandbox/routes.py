@@ -7,7 +7,8 @@ It decides the verb of a request and the form of its answer. It refuses what it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,14 @@ import yaml
 from aiohttp import web
 
 from sandbox import access, discovery, lifecycle, patch, protobuf, scale, tables
+from sandbox.access import MASTERS
 from sandbox.admission import Call, User
 from sandbox.api import Api, Listing, Selection, unknown_subresource
 from sandbox.kinds import Resource
 from sandbox.status import (
     ApiError,
     bad_request,
+    forbidden,
     internal_error,
     method_not_allowed,
     no_such_path,
@@ -37,6 +40,9 @@ from sandbox.watch import Watches, rendered
 
 Json = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+
+#: The user whose token a request has.
+USER = web.RequestKey("user", User)
 
 REQUEST_SECONDS = 34  # apiserver's requestTimeoutUpperBound
 _RETURNS_OBJECT = frozenset(
@@ -69,11 +75,11 @@ class Form:
 class Routes:
     """The request handler of one sandbox. Faults see every request first and may answer in its place."""
 
-    def __init__(self, api: Api, watches: Watches, faults: list[Fault], token: str) -> None:
+    def __init__(self, api: Api, watches: Watches, faults: list[Fault], users: Mapping[str, User]) -> None:
         self._api = api
         self._watches = watches
         self._faults = faults
-        self._token = token
+        self._users = users
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         call = _call(request)
@@ -179,7 +185,36 @@ class Routes:
             raise unknown_subresource(resource, "/".join(parts[2:]))
         return Target(resource, namespace, name, parts[2] if len(parts) > 2 else "")
 
+    def _authorize(self, request: web.Request, target: Target) -> None:
+        """Refuse what the stored RBAC does not allow the user of the token."""
+        user, resource = request[USER], target.resource
+        if "Impersonate-User" in request.headers and MASTERS not in user.groups:
+            raise forbidden("", "users", request.headers["Impersonate-User"], f'User "{user.name}" cannot impersonate')
+        if resource.group in ("authentication.k8s.io", "authorization.k8s.io") and resource.plural.startswith("self"):
+            return  # as system:basic-user allows everybody who is known
+        is_watch = request.query.get("watch") in ("1", "true")
+        named = target.name or _named(request)
+        read = "watch" if is_watch else "get" if target.name else "list"
+        removed = "delete" if target.name else "deletecollection"
+        verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": removed}
+        asked = {
+            "verb": verbs.get(request.method, read),
+            "group": resource.group,
+            "resource": resource.plural,
+            "subresource": target.subresource,
+            "name": named,
+            "namespace": target.namespace or "",
+        }
+        if not access.allows(user.name, user.groups, asked, self._api.store):
+            whole = "/".join(filter(None, (resource.plural, target.subresource)))
+            group, verb, scope = resource.group, asked["verb"], "at the cluster scope"
+            if target.namespace:
+                scope = f'in the namespace "{target.namespace}"'
+            why = f'User "{user.name}" cannot {verb} resource "{whole}" in API group "{group}" {scope}'
+            raise forbidden(resource.group, resource.plural, named, why)
+
     async def _resource(self, request: web.Request, call: Call, target: Target) -> web.StreamResponse:
+        self._authorize(request, target)
         if target.subresource:
             return await self._subresource(request, call, target)
         if request.query.get("watch") in ("1", "true") and request.method == "GET":
@@ -233,16 +268,18 @@ class Routes:
         raise method_not_allowed()
 
     def _reviewed(self, resource: Resource, body: Json, call: Call) -> Json:
-        """Answer a review. The sandbox lets every user do everything; a review of rights asks the stored RBAC.
-
-        The one token is that of the sandbox's kubeconfig.
-        """
+        """Answer a review. One of rights asks the stored RBAC."""
         user = {"username": call.user.name, "groups": list(call.user.groups)}
         match resource.plural:
             case "selfsubjectreviews":
                 status: Json = {"userInfo": user}
             case "tokenreviews":
-                status = access.token_review(body.get("spec"), self._token, user)
+                users = {
+                    token: {"username": each.name, "groups": list(each.groups)} for token, each in self._users.items()
+                }
+                status = access.token_review(body.get("spec"), users)
+            case "selfsubjectrulesreviews":
+                status = access.rules_review(body.get("spec"), call.user.name, call.user.groups, self._api.store)
             case "subjectaccessreviews":
                 status = access.review(body.get("spec"), self._api.store)
             case _:
@@ -370,6 +407,12 @@ def _key(target: Target) -> tuple[Resource, str, str]:
     return target.resource, target.namespace or "", target.name
 
 
+def _named(request: web.Request) -> str:
+    """Return the one object that a field selector of a list or watch names, which rights by name are about."""
+    found = re.fullmatch(r"metadata\.name=([^,=!]+)", request.query.get("fieldSelector", ""))
+    return found[1] if found else ""
+
+
 def _selection(request: web.Request, target: Target) -> Selection:
     """Read the selectors of a list or watch; a name in the path selects that object."""
     fields = request.query.get("fieldSelector", "")
@@ -384,7 +427,7 @@ def _selection(request: web.Request, target: Target) -> Selection:
 
 
 def _call(request: web.Request) -> Call:
-    user = User()
+    user = request[USER]
     if name := request.headers.get("Impersonate-User"):
         groups = tuple(request.headers.getall("Impersonate-Group", ()))
         user = User(name, (*groups, *(() if "system:authenticated" in groups else ("system:authenticated",))))

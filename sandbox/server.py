@@ -6,7 +6,6 @@ It runs in the caller's event loop.
 from __future__ import annotations
 
 import base64
-import hmac
 import secrets
 import ssl
 import tempfile
@@ -20,10 +19,12 @@ import yaml
 from aiohttp import web
 
 from certs import pki
+from sandbox.access import bearer
+from sandbox.admission import User
 from sandbox.api import Api
 from sandbox.clock import Clock
 from sandbox.manager import Manager
-from sandbox.routes import Fault, Routes
+from sandbox.routes import USER, Fault, Routes
 from sandbox.status import ApiError
 from sandbox.watch import Watches
 
@@ -34,6 +35,7 @@ class Sandbox:
     """`async with Sandbox() as box:` serves at `box.url` until the end of the block.
 
     Only requests with `box.token` are served, which the kubeconfig has: other users of the machine reach the port, too.
+    That user may do everything. `box.add_user` adds users who may do what the stored RBAC allows them.
     Web pages reach it by a browser, with an Origin or a name of their own as the Host: they are refused.
 
     tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`). kubectl sends its token over
@@ -64,7 +66,8 @@ class Sandbox:
         self._tls, self.ca = _serving_context(host) if tls else (None, b"")
         self._manager = Manager(self.api) if controllers else None
         self._watches = Watches(self.api, bookmark_seconds)
-        self._routes = Routes(self.api, self._watches, self.faults, self.token)
+        self._users: dict[str, User] = {self.token: User()}
+        self._routes = Routes(self.api, self._watches, self.faults, self._users)
         self._runner: web.AppRunner | None = None
 
     @property
@@ -110,10 +113,21 @@ class Sandbox:
             return _refusal(403, "Forbidden", "the sandbox serves no web pages: the request has an Origin")
         if name not in (self._host, "localhost", "127.0.0.1"):
             return _refusal(403, "Forbidden", "the sandbox has another name than the Host of the request")
-        given = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self.token}".encode()):
+        user = bearer(request.headers.get("Authorization", ""), self._users)
+        if user is None:
             return _refusal(401, "Unauthorized", "the sandbox asks for the token of its kubeconfig")
+        request[USER] = user
         return await handler(request)
+
+    def add_user(self, name: str, *groups: str, token: str = "") -> str:
+        """Return a token for a user, who may do what the stored RBAC allows."""
+        token = token or secrets.token_urlsafe(32)
+        self._users[token] = User(name, (*groups, "system:authenticated"))
+        return token
+
+    def remove_token(self, token: str) -> None:
+        """Reject a token from now on, as after its expiry. Watches that are open stay open."""
+        del self._users[token]
 
     @property
     def open_watches(self) -> int:
