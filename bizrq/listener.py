@@ -57,6 +57,8 @@ class PortBounds:
     bytes: int = 32 * 1024 * 1024
     #: The largest body.
     body_bytes: int = 8 * 1024 * 1024
+    #: The largest header, its name included.
+    header_bytes: int = 8190
     handshake: float = 5.0
     #: Until the headers of the first request, and of each later one from its first byte.
     headers: float = 10.0
@@ -98,6 +100,7 @@ class Listener:
             shutdown_timeout=shutdown_timeout,
             keepalive_timeout=self.bounds.idle,
             lingering_time=self.bounds.rest,
+            max_field_size=self.bounds.header_bytes,
             # An API server compresses nothing, and a few bytes may expand to many.
             auto_decompress=False,
         )

@@ -36,6 +36,7 @@ from bizrq.cli.verbs import (
     up,
     usage,
     version,
+    web,
 )
 from bizrq.figures.errors import NoAnswer
 
@@ -61,6 +62,7 @@ app.command("correct")(on_cluster(correct.correct))
 app.command("allow")(on_cluster(allow.allow))
 app.command("fit")(on_cluster(fit.fit))
 app.command("explain")(on_cluster(explain.explain))
+app.command("web")(on_cluster(web.web))
 app.command("usage")(usage.usage)
 app.command("doctor")(on_cluster(doctor.doctor))
 app.command("install")(on_cluster(install.install))

@@ -1,4 +1,4 @@
-"""Webhooks and controller in one process, for `bizrq up` and `make demo`.
+"""Webhooks, controller and web UI in one process, for `bizrq up` and `make demo`.
 
 This file alone decides the order in which the parts start and stop, and when they are ready.
 """
@@ -36,6 +36,7 @@ from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
 from controller.watch.cluster import now_ms
+from web.local import serving
 from webhooks import label_policy
 from webhooks.app import Webhooks
 
@@ -110,6 +111,8 @@ class Standalone:
         self._unready: Callable[[], str] = lambda: "the API server has not answered"
         self.sandbox = sandbox
         self.kubeconfig: Path | None = None
+        #: The address of the web UI, with the key that lets one browser in.
+        self.web = ""
 
     async def __aenter__(self) -> Self:
         try:
@@ -185,6 +188,7 @@ class Standalone:
         self._stack.push_async_callback(_deregister, client, bundle)
         progress("waiting, without a limit, until the API server asks the webhooks")
         await self._while_controlling(_decided(client))
+        self.web = await self._stack.enter_async_context(serving(client.endpoint, settings))
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
         """Return the client, and the clock of the cluster in milliseconds."""

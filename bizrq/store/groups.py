@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from bizrq.api import group as wire
@@ -57,6 +58,11 @@ class GroupStore:
     def values(self) -> Collection[GroupObject]:
         """Return the newest known version of each group."""
         return self._newest.values()
+
+    @property
+    def by_name(self) -> Mapping[str, GroupObject]:
+        """Return the newest known version of each group, as a view that follows changes."""
+        return MappingProxyType(self._newest)
 
     def parent_of(self, name: str) -> str:
         """Return the parent of a known group; "" for a root and for an unknown group."""

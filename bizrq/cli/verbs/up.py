@@ -33,7 +33,7 @@ def up(
         str, typer.Option(help="Interval at which the card-hours of running pods are recorded.")
     ] = "60s",
 ) -> None:
-    """Run webhooks and controller in one process, on a sandbox or, with --kubeconfig, on a real cluster.
+    """Run webhooks, controller and web UI in one process, on a sandbox or, with --kubeconfig, on a real cluster.
 
     Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay.
     Everybody may charge every group, unless --config sets rights.use.
@@ -79,6 +79,7 @@ async def _serve(standalone: Standalone, stop: object, is_open: bool) -> None:
     async with standalone:
         if standalone.kubeconfig is not None:
             typer.echo(f"kubeconfig: {standalone.kubeconfig}")
+        typer.echo(f"web: {standalone.web}")
         if is_open:
             warn("open: everybody may charge every group, since rights.use is off; docs/rights.md")
         typer.echo("ready")

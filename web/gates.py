@@ -1,0 +1,128 @@
+"""Who comes in: by the key of `bizrq web`, by a session cookie, or by a proxy that has signed them in.
+
+This file alone decides which credentials a request has. It does not ask whether they are good: the API server does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Protocol
+
+from aiohttp import web
+
+from bizrq.listener import peer_of
+from web import session
+from web.keys import Keyring
+from web.oidc import Oidc
+from web.problems import SignedOut
+from web.session import CookieNames, Session
+from web.visitors import Visitor, Visitors
+
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A user who is in. `renewed` is a session to store in the browser, None where it has the right one."""
+
+    visitor: Visitor
+    renewed: Session | None = None
+
+
+class Gate(Protocol):
+    #: The ways to sign in that a page offers.
+    takes_tokens: bool
+    oidc: Oidc | None
+    #: True where a person can sign out: the browser holds what let them in.
+    can_leave: bool
+
+    async def admit(self, request: web.Request) -> Admitted:
+        """Return the user of a request. Raise SignedOut or Problem."""
+        ...
+
+
+class LocalGate:
+    """The one user of `bizrq web`. The key of the printed address is spent by its first use."""
+
+    takes_tokens = False
+    oidc: Oidc | None = None
+    can_leave = False
+
+    def __init__(self, visitors: Visitors, names: CookieNames) -> None:
+        self._visitors = visitors
+        self._names = names
+        self.key = secrets.token_urlsafe(24)
+        self._spent = False
+        self._cookie = ""
+
+    async def admit(self, request: web.Request) -> Admitted:
+        given = request.cookies.get(self._names.session, "")
+        if not self._cookie or not _same(given, self._cookie):
+            raise SignedOut(
+                "This browser has not opened the address that bizrq web printed.",
+                "Open that address. It works once: for another browser, start bizrq web again.",
+            )
+        return Admitted(self._visitors.local())
+
+    def spend(self, key: str) -> str:
+        """Return the cookie that a key is worth. Raise SignedOut for a wrong one and for one that is spent."""
+        if self._spent or not _same(key, self.key):
+            raise SignedOut(
+                "The key in this address is wrong, or was used already.", "Start bizrq web again for a new one."
+            )
+        self._spent = True
+        self._cookie = secrets.token_urlsafe(32)
+        return self._cookie
+
+
+class ClusterGate:
+    """The users of `bizrq-web`: those of sessions, and those that a trusted proxy has signed in."""
+
+    can_leave = True
+
+    def __init__(
+        self,
+        visitors: Visitors,
+        names: CookieNames,
+        keys: Keyring,
+        *,
+        oidc: Oidc | None = None,
+        proxies: Sequence[Network] = (),
+        takes_tokens: bool = True,
+    ) -> None:
+        self._visitors = visitors
+        self._names = names
+        self._keys = keys
+        self._proxies = proxies
+        self.oidc = oidc
+        self.takes_tokens = takes_tokens
+
+    async def admit(self, request: web.Request) -> Admitted:
+        if token := self._by_proxy(request):
+            return Admitted(self._visitors.bearer(token))
+        known = session.opened(request.cookies, self._names.session, self._keys)
+        if known is None:
+            is_there = f"{self._names.session}.0" in request.cookies
+            raise SignedOut("Your session has ended." if is_there else "You are not signed in.")
+        if self.oidc is None:
+            return Admitted(self._visitors.bearer(known.token))
+        now = await self.oidc.renewed(known)
+        return Admitted(self._visitors.bearer(now.token), None if now == known else now)
+
+    def _by_proxy(self, request: web.Request) -> str:
+        """Return the token that a trusted proxy sent, "" where there is none."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if not self._proxies or scheme.lower() != "bearer" or not token:
+            return ""
+        try:
+            peer = ip_address(peer_of(request))
+        except ValueError:
+            return ""
+        return token.strip() if any(peer in network for network in self._proxies) else ""
+
+
+def _same(given: str, known: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "replace"), known.encode())

@@ -1,0 +1,100 @@
+"""What an open page hears: that its groups changed, that figures are not current, that its user is signed out.
+
+This file alone decides when a stream says something and when it ends. A stream carries no figures: the page asks for
+them again, with the rights that its user then has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from aiohttp import web
+
+from web import guard, metrics
+from web.html import Element, element, fragment
+from web.problems import Problem, SignedOut
+from web.visit import Visit, away_notice
+
+#: The least time in seconds between two messages that groups changed.
+PACE = 1.0
+#: Seconds after which a stream looks at the rights of its user and says that it is there.
+LOOK = 10.0
+#: The most streams of the process: its port has connections left for pages.
+MOST = 700
+#: Groups that one stream may name.
+_NAMES = 500
+
+
+class Streams:
+    """All open streams of the process."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    def end(self) -> None:
+        """End all streams; browsers look for another replica then."""
+        self._ended = True
+        for task in self._open:
+            task.cancel()
+
+    async def serve(self, visit: Visit) -> web.StreamResponse:
+        """Answer with a stream until the page is closed or its user is signed out. Raise Problem."""
+        if len(self._open) >= MOST or self._ended:
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages follow changes.", "Load the page again later."
+            )
+        names = visit.request.query.getall("group", [])[:_NAMES]
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **guard.PRIVATE, **guard.HEADERS}
+        )
+        await response.prepare(visit.request)
+        task = asyncio.ensure_future(_follow(visit, response, names or None, visit.request.query.get("since", "")))
+        self._open.add(task)
+        metrics.STREAMS.inc()
+        try:
+            await asyncio.wait({task})
+            if not task.cancelled() and (error := task.exception()) and not isinstance(error, ConnectionError):
+                raise error
+        finally:
+            task.cancel()
+            self._open.discard(task)
+            metrics.STREAMS.dec()
+        return response
+
+
+async def _follow(visit: Visit, response: web.StreamResponse, names: list[str] | None, state: str) -> None:
+    visitor = visit.visitor
+    away: float | None = None
+    await response.write(b"retry: 2000\n\n")
+    with visitor.hub.listening(names) as topic:
+        while True:
+            visitor.touch()
+            try:
+                await visitor.prove()
+            except SignedOut as error:
+                await _say(response, "notice", _signed_out(error))
+                await response.write(b"event: ended\ndata:\n\n")
+                return
+            if (visitor.away_since is None) != (away is None):
+                away = visitor.away_since
+                await _say(response, "notice", None if away is None else away_notice(away))
+            if (now := visitor.state(names)) != state:
+                state = now
+                await response.write(b"event: changed\ndata:\n\n")
+                await asyncio.sleep(PACE)
+            if not await topic.wait(LOOK):
+                await response.write(b": here\n\n")
+
+
+async def _say(response: web.StreamResponse, event: str, notice: Element | None) -> None:
+    text = fragment(notice).decode().replace("\n", " ") if notice is not None else ""
+    await response.write(f"event: {event}\ndata: {text}\n\n".encode())
+
+
+def _signed_out(why: SignedOut) -> Element:
+    link = element("a", "Sign in again", href="/sign-in")
+    return element(
+        "p", f"{why.text} This page is not updated any more. ", link, ".", class_="notice warn", role="alert"
+    )

@@ -1,0 +1,174 @@
+"""The process `bizrq-web`."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import structlog
+import typer
+
+from bizrq import flags, process
+from bizrq.kube import config as kube_config
+from bizrq.kube.config import ConfigError, Endpoint, StaticCredentials
+
+if TYPE_CHECKING:
+    from certs.store import ServingCertificate
+
+log = structlog.get_logger(__name__)
+
+_NAME = "bizrq-web"
+#: Where a pod finds the certificate of its API server.
+_POD_CA = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+
+
+def serve(
+    public_url: Annotated[
+        str, typer.Option(help="Address at which browsers reach the pages, like https://quota.corp.")
+    ],
+    keys: Annotated[
+        Path, typer.Option(help="Folder of the keys that seal cookies: the files current, and other or none.")
+    ],
+    listen: Annotated[str, typer.Option(help="Address and port to serve on; :: is every address.")] = "[::]:8444",
+    cert_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of tls.crt and tls.key; without it a proxy in front has the certificate."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file, one YAML document.")] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig that names the API server; its user is not used. Default: the pod's."),
+    ] = None,
+    api_ca: Annotated[Path, typer.Option(help="Certificate authority of the pod's API server, a PEM file.")] = _POD_CA,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Network of proxies whose Authorization header signs people in, like 10.0.0.0/8."),
+    ] = None,
+    oidc_issuer: Annotated[str, typer.Option(help="Provider to sign in with, like https://login.corp/realm.")] = "",
+    oidc_client_id: Annotated[str, typer.Option(help="Client that the API server accepts tokens for.")] = "",
+    oidc_client_secret: Annotated[Path | None, typer.Option(help="File with the secret of the client.")] = None,
+    oidc_scopes: Annotated[
+        str, typer.Option(help="Scopes to ask the provider for, separated by spaces.")
+    ] = "openid email groups offline_access",
+    oidc_ca: Annotated[Path | None, typer.Option(help="Certificate authority of the provider, a PEM file.")] = None,
+    tokens: Annotated[bool, typer.Option(help="Let people sign in with a pasted token.")] = True,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9093,
+    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
+    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
+    drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
+) -> None:
+    """Serve the web UI. It has no rights of its own: each request to the API server is the user's."""
+    import asyncio
+
+    from bizrq.settings import ConfigurationError, load
+    from certs.store import ServingCertificate
+    from web.app import Site, Web
+    from web.gates import ClusterGate
+    from web.keys import Keyring
+    from web.oidc import Oidc, Provider
+    from web.session import CookieNames
+    from web.visitors import Visitors
+
+    process.configure_logging(log_format, log_level)
+    try:
+        settings = load(config)
+        endpoint = _endpoint(kubeconfig, api_ca)
+        ring = Keyring(keys)
+        origin = _origin(public_url)
+        host, port = _address(listen)
+        networks = [ip_network(each, strict=False) for each in trusted_proxy or ()]
+        provider = None
+        if oidc_issuer:
+            secret = oidc_client_secret.read_text("utf-8").strip() if oidc_client_secret else ""
+            ca = oidc_ca.read_text("ascii") if oidc_ca else None
+            provider = Provider(oidc_issuer, oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
+            if not oidc_client_id:
+                raise ConfigError("--oidc-issuer needs --oidc-client-id")
+    except (ConfigurationError, ConfigError, ValueError) as error:
+        process.end(_NAME, str(error))
+    except OSError as error:
+        process.end(_NAME, f"{error.filename}: {error.strerror}")
+    names = CookieNames(origin.startswith("https://"))
+
+    async def main(stop: process.Stop) -> None:
+        visitors = Visitors(endpoint)
+        oidc = Oidc(provider, f"{origin}/sign-in/done") if provider is not None else None
+        gate = ClusterGate(visitors, names, ring, oidc=oidc, proxies=networks, takes_tokens=tokens)
+        pages = Web(visitors, gate, settings, names, ring, Site([origin]))
+        certificate = ServingCertificate(cert_dir) if cert_dir is not None else None
+        metrics = None
+
+        async def work() -> None:
+            if certificate is not None:
+                await certificate.wait()
+            bound = await pages.start(host, port, _context_of(certificate) if certificate is not None else None)
+            log.info("serving", port=bound, public_url=origin, api_server=endpoint.server)
+            await (certificate.watch() if certificate is not None else asyncio.Event().wait())
+
+        try:
+            if metrics_port:
+                # They name no group and no user, and the process has no right to ask who scrapes.
+                metrics = await process.serve_metrics(host, metrics_port, lambda: pages.unready, None)
+            await process.until_stopped(stop, work())
+            log.info("draining", seconds=drain_delay)
+            await pages.drain(drain_delay)
+        finally:
+            await pages.stop()
+            if metrics is not None:
+                await metrics.cleanup()
+
+    process.serve(_NAME, main)
+
+
+def _context_of(certificate: ServingCertificate) -> Callable[[], ssl.SSLContext]:
+    return lambda: certificate.context
+
+
+def _endpoint(kubeconfig: Path | None, ca: Path) -> Endpoint:
+    """Return the API server without any credentials. Raise ConfigError."""
+    if kubeconfig is not None:
+        found = kube_config.from_kubeconfig(kubeconfig)
+        return Endpoint(found.server, StaticCredentials({}), found.ca, found.verify, found.server_name, found.proxy)
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfigError("not inside a cluster: name the API server with --kubeconfig")
+    try:
+        text = ca.read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{ca}: {error}") from None
+    shown = f"[{host}]" if ":" in host else host
+    return Endpoint(f"https://{shown}:{port}", StaticCredentials({}), text)
+
+
+def _origin(url: str) -> str:
+    """Return the origin of the public address. Raise ConfigError for one with a path, and for plain http elsewhere."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port, parts = "", None, urlsplit("")
+    is_here = host in ("127.0.0.1", "localhost", "::1")
+    if not host or parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ConfigError(f"--public-url: {url[:200]!r} is no address of a host: write https://HOST")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
+        raise ConfigError(f"--public-url: {url[:200]!r}: cookies need https: write https://HOST")
+    shown = f"[{host}]" if ":" in host else host
+    usual = {"https": 443, "http": 80}[parts.scheme]
+    return f"{parts.scheme}://{shown}" + (f":{port}" if port not in (None, usual) else "")
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return host and port of --listen. Raise ConfigError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen: {text[:100]!r} is no address: write 127.0.0.1:8444 or [::]:8444")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def run() -> None:
+    typer.run(serve)
