@@ -25,6 +25,7 @@ from web import rights
 from web.followed import Followed
 from web.hub import Hub
 from web.problems import SignedOut, no_such_group, not_installed, unavailable
+from web.recent import Recent
 from web.rights import Rights
 from web.shared import SharedGroups
 
@@ -87,6 +88,7 @@ class Visitor:
         self._proven_at = float("-inf")
         self._away_since: float | None = None
         self._lock = asyncio.Lock()
+        self.recent = Recent(monotonic)
 
     @property
     def hub(self) -> Hub:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
+from web.pages.group import group, open_group
 from web.pages.overview import overview
 from web.pages.tree import tree
 from web.visit import Visit
@@ -15,4 +16,6 @@ Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
 PAGES: Sequence[tuple[str, str, Handler]] = (
     ("GET", "/", overview),
     ("GET", "/tree", tree),
+    ("GET", "/groups", open_group),
+    ("GET", "/groups/{name}", group),
 )

@@ -1,0 +1,141 @@
+"""What an open page hears."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from bizrq.store.groups import GROUPS
+from tests.support import objects
+from tests.support.proxy import Proxy
+from tests.web.conftest import Browser, Pages, World, serving
+from web.live import PACE
+from web.visitors import PROOF
+
+
+class Stream:
+    """The events of one stream, as a browser gets them."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def event(self) -> tuple[str, str]:
+        """Return the next event and its data; ("", "") at the end."""
+        name = data = ""
+        async for raw in self.response.content:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data:"):
+                data = line.removeprefix("data:").strip()
+            elif not line and name:
+                return name, data
+        return "", ""
+
+
+@asynccontextmanager
+async def listening(browser: Browser, path: str) -> AsyncIterator[Stream]:
+    """Open the stream that a page names."""
+    page = (await browser.get(path)).text
+    address = page.split('sse-connect="')[1].split('"')[0].replace("&amp;", "&")
+    async with browser.session.get(browser.address + address) as response:
+        assert response.status == 200
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        yield Stream(response)
+
+
+async def test_a_page_hears_that_its_group_changed_and_of_no_other(world: World, pages: Pages):
+    await world.group("nlp", cpu=10)
+    await world.group("vision", cpu=10)
+    browser = await pages.signed_in(world.box.token)
+    async with listening(browser, "/groups/nlp") as one, listening(browser, "/tree") as all_of_them:
+        await world.count("vision", cpu=1)
+        assert await all_of_them.event() == ("changed", "")
+        await world.count("nlp", cpu=2)
+        assert await one.event() == ("changed", "")
+        assert "2 of 10" in (await browser.get("/tree")).words
+
+
+async def test_a_change_between_the_page_and_its_stream_is_not_lost(world: World, pages: Pages):
+    await world.group("nlp", cpu=10)
+    browser = await pages.signed_in(world.box.token)
+    page = (await browser.get("/groups/nlp")).text
+    address = page.split('sse-connect="')[1].split('"')[0].replace("&amp;", "&")
+    await world.count("nlp", cpu=3)
+    while (await browser.get("/groups/nlp")).text == page:
+        await asyncio.sleep(0.05)
+    async with browser.session.get(browser.address + address) as response:
+        assert await Stream(response).event() == ("changed", "")
+
+
+async def test_a_busy_group_is_said_at_most_once_a_second(world: World, pages: Pages):
+    await world.group("nlp", cpu=1000)
+    browser = await pages.signed_in(world.box.token)
+    loop = asyncio.get_running_loop()
+    async with listening(browser, "/groups/nlp") as stream:
+
+        async def change() -> None:
+            for number in itertools.count():
+                await world.count("nlp", cpu=number)
+                await asyncio.sleep(0.05)
+
+        changing = asyncio.create_task(change())
+        times: list[float] = []
+        for _ in range(3):
+            assert await stream.event() == ("changed", "")
+            times.append(loop.time())
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+    assert all(later - earlier >= PACE * 0.9 for earlier, later in zip(times, times[1:], strict=False))
+
+
+async def test_a_lead_hears_of_their_group(world: World, pages: Pages):
+    await world.group("nlp", cpu=10)
+    browser = await pages.signed_in(await world.user("lena", "get", "watch", names=["nlp"]))
+    async with listening(browser, "/") as stream:
+        await world.count("nlp", cpu=2)
+        assert await stream.event() == ("changed", "")
+
+
+async def test_a_stream_ends_within_a_minute_of_the_end_of_its_token_and_says_so(world: World, pages: Pages):
+    token = await world.user("ada", "get", "list", "watch")
+    browser = await pages.signed_in(token)
+    loop = asyncio.get_running_loop()
+    async with listening(browser, "/") as stream:
+        world.box.remove_token(token)
+        began = loop.time()
+        name, data = await stream.event()
+        assert name == "notice"
+        assert "The API server no longer accepts your credentials" in data
+        assert "Sign in again" in data
+        assert (await stream.event())[0] == "ended"
+        assert await stream.event() == ("", "")
+        assert loop.time() - began <= 60
+    assert PROOF < 60
+    assert (await browser.get("/live?since=x&ask=1")).status == 401
+
+
+async def test_while_the_api_server_is_away_pages_say_since_when_and_recover_by_themselves(world: World, tmp_path):
+    await world.group("nlp", cpu=10)
+    async with Proxy(tmp_path / "admin") as proxy, serving(world, server=proxy.url) as pages:
+        browser = await pages.signed_in(world.box.token)
+        async with listening(browser, "/") as stream:
+            await proxy.hang_up()
+            while (event := await stream.event())[0] != "notice":
+                assert event[0] == "changed"
+            assert "Not current since" in event[1]
+            page = await browser.get("/")
+            assert page.status == 200
+            assert "Not current since" in page.words
+            assert "nlp" in page.words
+            await proxy.listen()
+            await world.admin.create(GROUPS, objects.group("vision", cpu=1))
+            said = [await stream.event(), await stream.event()]
+            assert ("notice", "") in said
+            assert ("changed", "") in said
+        assert "Not current" not in (await browser.get("/")).words

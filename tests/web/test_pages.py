@@ -1,0 +1,186 @@
+"""What the pages show."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from bizrq.store.groups import GROUPS
+from tests.support import objects
+from tests.support.objects import DEPLOYMENTS
+from tests.web.conftest import Browser, Pages, World
+
+HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>\u202e\x1b[31m"
+
+
+@pytest.fixture
+async def browser(world: World, pages: Pages) -> Browser:
+    memory = "requests.memory"
+    await world.group("corp", cpu=100, used={"cpu": 70, memory: "10Gi"}, **{memory: "1Ti"})
+    await world.group("ai", "corp", cpu=60, used={"cpu": 57}, **{memory: "100Gi"})
+    await world.group("nlp", "ai", cpu=20, used={"cpu": 25}, **{memory: "50Gi"})
+    await world.group("vision", "ai", cpu=30, used={"cpu": 3}, **{memory: "50Gi"})
+    return await pages.signed_in(world.box.token)
+
+
+class Elements(HTMLParser):
+    """The elements of a page, by tag; it fails on one that is not closed."""
+
+    VOID = ("meta", "link", "input", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.labels: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.found.append(tag)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.labels += [given["for"] or ""] if "for" in given else []
+        assert not any(name.startswith("on") for name in given)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+async def test_the_overview_has_what_is_over_quota_first_and_then_the_scarcest(browser: Browser):
+    words = (await browser.get("/")).words
+    assert "1 over quota" in words
+    order = [words.index(part) for part in ("Over quota", "25 of 20 taken", "57 of 60", "70 of 100", "3 of 30")]
+    assert order == sorted(order)
+    assert "-5 left" in words
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "absent"),
+    [
+        ("", ["corp", "ai", "nlp", "vision"], []),
+        ("?q=LP", ["corp", "ai", "nlp"], ["vision"]),
+        ("?scarce=1", ["corp", "ai", "nlp"], ["vision"]),
+        ("?scarce=1&resource=requests.memory", [], ["corp", "ai", "nlp", "vision"]),
+        ("?resource=requests.memory", ["corp", "ai", "nlp", "vision"], []),
+        ("?top=ai", ["ai", "nlp", "vision"], ["corp"]),
+        ("?top=absent", [], ["corp"]),
+        ("?view=table&q=vision", ["vision"], ["nlp"]),
+        ("?q=nothing", [], ["corp"]),
+    ],
+)
+async def test_the_tree_has_the_groups_that_are_asked_for_and_those_above_them(browser, query, there, absent):
+    page = await browser.get(f"/tree{query}")
+    assert page.status == 200
+    for name in there:
+        assert f'href="/groups/{name}"' in page.text, name
+    for name in absent:
+        assert f'href="/groups/{name}"' not in page.text, name
+    if not there:
+        assert "Show all groups" in page.words
+
+
+async def test_the_tree_marks_what_was_searched_for_and_orders_by_percent(browser: Browser):
+    assert "v<mark>isi</mark>on" in (await browser.get("/tree?q=isi")).text
+    text = (await browser.get("/tree?sort=percent")).text
+    assert text.index("/groups/nlp") < text.index("/groups/vision")
+
+
+async def test_the_table_has_every_amount(browser: Browser):
+    words = (await browser.get("/tree?view=table&q=nlp&resource=limits.cpu")).words
+    assert "nlp limits.cpu 20 25 25 0 0 -5 125%" in words
+
+
+async def test_the_page_of_a_group_has_its_path_resources_relatives_children_and_workloads(
+    world: World, browser: Browser
+):
+    await world.admin.create(DEPLOYMENTS, objects.deployment("web", "nlp", 3, cpu="2"))
+    await world.admin.create(DEPLOYMENTS, objects.deployment("big", "nlp", 4, cpu="3"))
+    await world.admin.patch(GROUPS, "nlp", {"spec": {"owner": "Lena", "contact": "#nlp"}})
+    words = (await browser.get("/groups/nlp")).words
+    assert "corp ai nlp nlp over quota" in words
+    assert "125% 20 25 25 0 0 -5" in words
+    assert "3 left vision 27" in words
+    assert words.index("big Deployment default limits.cpu=12") < words.index("web Deployment default limits.cpu=6")
+    above = (await browser.get("/groups/ai")).words
+    assert "Children child taken % of its scarcest resource nlp over quota 125% 25 of 20 limits.cpu" in above
+    assert "This group is a root" in (await browser.get("/groups/corp")).words
+
+
+async def test_a_group_is_opened_by_its_name(browser: Browser):
+    assert (await browser.get("/groups?name=nlp")).url.path == "/groups/nlp"
+    assert (await browser.get("/groups?name=")).status == 404
+    for name in ("..%2f..%2fapi", "%00", "a%20b", "%3Cb%3E", "x" * 300, "%ff"):
+        assert (await browser.get(f"/groups/{name}")).status == 404, name
+
+
+async def test_a_group_without_ceilings_or_counts_is_no_error(world: World, browser: Browser):
+    await world.admin.create(GROUPS, objects.group("fresh", cpu=1))
+    await world.admin.create(GROUPS, objects.group("free"))
+    assert "not counted yet" in (await browser.get("/groups/fresh")).words
+    assert "has no ceilings" in (await browser.get("/groups/free")).words
+    for path in ("/", "/tree", "/tree?view=table"):
+        assert (await browser.get(path)).status == 200
+
+
+async def test_one_group_that_cannot_be_read_is_named_and_hides_no_other(world: World, browser: Browser):
+    stored = await world.admin.get(GROUPS, "vision")
+    stored["status"]["used"] = {"limits.cpu": "many"}
+    await world.admin.replace(GROUPS, stored, subresource="status")
+    for path in ("/", "/tree"):
+        page = await browser.get(path)
+        assert page.status == 200
+        assert "group vision: status:" in page.words
+        assert "/groups/nlp" in page.text
+    assert (await browser.get("/groups/vision")).status == 422
+
+
+async def test_hostile_text_becomes_no_element(world: World, browser: Browser):
+    before = {path: Elements((await browser.get(path)).text).found for path in ("/", "/groups/ai")}
+    stored = await world.admin.get(GROUPS, "ai")
+    stored["status"]["conditions"] = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": "X",
+            "message": HOSTILE,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for kind in ("CashLow", "Odd")
+    ]
+    stored["status"]["ending"] = [HOSTILE]
+    await world.admin.replace(GROUPS, stored, subresource="status")
+    await world.admin.patch(GROUPS, "ai", {"spec": {"owner": "<b>x</b>", "contact": '"><script src=//e>'}})
+    while "alert(1)" not in (page := await browser.get("/groups/ai")).text:
+        assert page.status == 200
+    for path, known in before.items():
+        text = (await browser.get(path)).text
+        found = Elements(text).found
+        assert found.count("script") == known.count("script") == 3
+        assert "img" not in found
+        assert "b" not in found
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/tree", "/tree?view=table", "/groups/ai", "/groups/nlp"])
+async def test_every_page_is_well_formed_and_names_each_id_once(browser: Browser, path: str):
+    text = (await browser.get(path)).text
+    page = Elements(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert set(page.labels) <= set(page.ids)
+    assert page.found.count("h1") == 1
+    assert 'lang="en"' in text
+    assert 'href="#main"' in text
+
+
+async def test_a_part_of_a_page_is_asked_for_again_alone(browser: Browser):
+    whole = await browser.get("/tree")
+    part = await browser.get("/tree", **{"HX-Request": "true"})
+    assert part.text.startswith('<div id="live"')
+    assert part.text in whole.text
+    assert 'hx-trigger="sse:changed"' in part.text

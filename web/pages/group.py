@@ -1,0 +1,295 @@
+"""The page of one group: everything that `bizrq describe` shows, and where relatives have room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from urllib.parse import quote
+
+from aiohttp import web
+
+from bizrq.figures.describe import OF_EVENTS, GroupEvent, amounts_text, leftover_text, read_events
+from bizrq.figures.groups.relatives import Relatives, relatives
+from bizrq.figures.groups.view import GroupView, ResourceView, group_view
+from bizrq.figures.simulate.charged import ChargedWorkload, ChargedWorkloads, charged_to
+from bizrq.units.times import format_timestamp
+from web import parts
+from web.html import Element, element, shown
+from web.parts import UNSEEN, Cell, Column
+from web.problems import Problem
+from web.views import Views, views_of
+from web.visit import Live, Visit, answer, group_address
+from web.visitors import Seen
+
+#: Seconds for which the workloads and events of a group are shown again: to find them takes a request for each kind.
+_RECENT = 10.0
+#: The most rows of a list in the page.
+_MOST = 200
+
+
+async def open_group(visit: Visit) -> web.StreamResponse:
+    """Lead from the name of a group to its page."""
+    name = visit.request.query.get("name", "").strip()
+    if not name:
+        raise Problem(HTTPStatus.NOT_FOUND, "There is no group without a name.", "Go back, and type its name.")
+    return web.Response(status=303, headers={"Location": group_address(name)})
+
+
+async def group(visit: Visit) -> web.StreamResponse:
+    name = visit.request.match_info["name"]
+    seen, found, view = await find(visit, name)
+    workloads, events = await _recent(visit, seen, view)
+    content: list[Cell] = []
+    content += [
+        _head(found, view),
+        *_conditions_first(view),
+        parts.card("Resources", *_resources(view)),
+        element("div", _relatives_card(found, view), _facts(found, view), class_="columns"),
+        parts.card("Workloads, the most expensive first", *_workloads(view, workloads)),
+        *_children(found, view, seen),
+        *_held(view),
+        element("div", _conditions(view), _events(events), class_="columns"),
+    ]
+    parent = [view.parent] if view.parent else []
+    siblings = [child for above in parent if above in found.groups for child in found.groups[above].children]
+    names = list(dict.fromkeys([name, *parent, *view.children, *siblings]))
+    return answer(visit, name, content, live=Live(seen, names))
+
+
+async def find(visit: Visit, name: str) -> tuple[Seen, Views, GroupView]:
+    """Return one group among all that the user sees. Raise Problem for one that they may not read."""
+    seen = await visit.visitor.seen()
+    stored = await visit.visitor.group(name, seen)
+    found = views_of(seen, visit.settings.catalog)
+    if why := found.broken.get(name):
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, shown(why), "Mend the group with kubectl.")
+    view = found.groups.get(name) or group_view(stored, (), visit.settings.catalog)
+    return seen, found, view
+
+
+async def _recent(visit: Visit, seen: Seen, view: GroupView) -> tuple[ChargedWorkloads, Sequence[GroupEvent] | None]:
+    client, settings, visitor = visit.visitor.client, visit.settings, visit.visitor
+    groups = list(seen.groups.values()) if view.name in seen.groups else [*seen.groups.values(), view.group]
+    return await asyncio.gather(
+        visitor.recent.get(f"workloads {view.name}", lambda: charged_to(client, settings, groups, view.name), _RECENT),
+        visitor.recent.get(
+            f"events {view.group.metadata.uid}", lambda: read_events(client, view.group.metadata.uid), _RECENT
+        ),
+    )
+
+
+def path_to(found: Views, view: GroupView) -> Element:
+    """Return the groups above as a list of links; what may not be read is said."""
+    above = found.tree.ancestry(view.name) if view.name in found.groups else []
+    first = found.groups[above[0]].parent if above else view.parent
+    items = [element("li", element("span", f"{shown(first)} ({UNSEEN})", class_="unseen"))] if first else []
+    items += [element("li", element("a", shown(name), href=group_address(name))) for name in above]
+    items.append(element("li", element("span", shown(view.name), aria_current="page")))
+    return element("nav", element("ol", *items), class_="path", aria_label="Path from the root")
+
+
+def _head(found: Views, view: GroupView) -> Element:
+    title = element("h1", shown(view.name), " ", *parts.tags(view))
+    return element("div", path_to(found, view), element("div", title, class_="head"))
+
+
+def _conditions_first(view: GroupView) -> list[Element]:
+    """Return what is wrong with the group, as its conditions say it."""
+    found: list[Element] = []
+    for kind, bad in (("OverQuota", "True"), ("CashExhausted", "True"), ("CashLow", "True"), ("Ready", "False")):
+        condition = view.condition(kind)
+        if condition is not None and condition.status == bad:
+            strength = "warn" if kind == "CashLow" else "bad"
+            found.append(parts.notice(strength, element("strong", f"{kind}: "), shown(condition.message)))
+    return found
+
+
+def _resources(view: GroupView) -> list[Element]:
+    if not view.resources:
+        return [element("p", "This group has no ceilings: nothing limits it but the groups above.", class_="soft")]
+    columns = (
+        Column("resource"),
+        Column("taken", class_="meter"),
+        Column("%", is_number=True),
+        Column("ceiling", is_number=True),
+        Column("used", is_number=True),
+        Column("own", is_number=True),
+        Column("granted", is_number=True),
+        Column("reserved", is_number=True),
+        Column("left", is_number=True),
+    )
+    rows: list[list[Cell]] = []
+    above: ResourceView | None = None
+    for figures in view.resources:
+        name: Cell = shown(figures.resource)
+        if figures.base and above is not None and figures.base in (above.resource, above.base):
+            name = element("span", shown(figures.resource), class_="model")
+        above = figures
+        amounts = (figures.hard, figures.used, figures.self_used, figures.granted)
+        rows.append(
+            [
+                name,
+                parts.bar(figures),
+                _marked(figures, parts.percent(figures)),
+                *(parts.amount(figures, n) for n in amounts),
+                parts.amount(figures, figures.reserved),
+                _marked(figures, parts.amount(figures, figures.left)),
+            ]
+        )
+    return [parts.table(columns, rows, label="Resources of the group"), parts.legend()]
+
+
+def _marked(figures: ResourceView, text: str) -> Cell:
+    return element("span", text, class_="is-over") if figures.is_over else text
+
+
+def _relatives_card(found: Views, view: GroupView) -> Element:
+    """Return what the parent and the siblings have left, for each resource of the group."""
+    title = "Free capacity of relatives"
+    if not view.parent:
+        return parts.card(title, element("p", "This group is a root: it has no parent and no siblings.", class_="soft"))
+    rows: list[list[Cell]] = []
+    contact = ""
+    for figures in view.resources:
+        of = relatives(found.tree, view, figures.resource)
+        contact = contact or of.contact
+        rows.append([shown(figures.resource), _of_parent(of), _of_siblings(of)])
+    columns = (Column("resource"), Column(f"parent {view.parent}", is_number=True), Column("siblings with room"))
+    said = [element("p", "Ask for the parent: ", shown(contact), class_="hint")] if contact else []
+    return parts.card(title, parts.table(columns, rows), *said)
+
+
+def _of_parent(of: Relatives) -> Cell:
+    if not of.is_parent_read:
+        return element("span", UNSEEN, class_="unseen")
+    if of.of_parent is None:
+        return "no ceiling"
+    return f"{parts.amount(of.of_parent, of.of_parent.left)} left"
+
+
+def _of_siblings(of: Relatives) -> Cell:
+    if of.siblings is None:
+        return element("span", UNSEEN, class_="unseen")
+    if not of.siblings:
+        return "none"
+    links: list[Cell] = []
+    for name, figures in of.siblings[:3]:
+        links += [", "] if links else []
+        links += [element("a", shown(name), href=group_address(name)), f" {parts.amount(figures, figures.left)}"]
+    more = len(of.siblings) - 3
+    return element("span", *links, *([f" and {more} more"] if more > 0 else []))
+
+
+def _facts(found: Views, view: GroupView) -> Element:
+    metadata, status, spec = view.group.metadata, view.group.status, view.group.spec
+    parent: Cell = parts.group_link(view.parent, found.groups) if view.parent else "none: it is a root"
+    pairs: list[tuple[str, Cell]] = [("parent", parent)]
+    if view.group.contact:
+        pairs.append(("contact", shown(view.group.contact)))
+    if spec.cash is not None:
+        period = spec.cash.period or "once"
+        zone = f", by the clock of {spec.cash.time_zone}" if spec.cash.time_zone else ""
+        mode = ", in safe mode" if spec.cash.mode == "safe" else ""
+        pairs.append(("hours are granted", shown(f"{period}{zone}{mode}")))
+    if status.cash is not None and status.cash.period_end:
+        pairs.append(("next grant", shown(status.cash.period_end)))
+    if spec.namespace_selector:
+        pairs.append(("namespaces", "only those of a selector"))
+    pairs.append(("created", parts.when(metadata.creation_timestamp)))
+    if metadata.deletion_timestamp:
+        pairs.append(("being deleted since", parts.when(metadata.deletion_timestamp)))
+    counted: Cell = parts.when(status.last_reconcile_time) if status.last_reconcile_time else "not yet"
+    pairs.append(("counted", counted))
+    pairs.append(("generation", f"{status.observed_generation} counted of {metadata.generation}"))
+    listed = [part for name, text in pairs for part in (element("dt", name), element("dd", text))]
+    return parts.card("About", element("dl", *listed, class_="facts"))
+
+
+def _workloads(view: GroupView, found: ChargedWorkloads) -> list[Element]:
+    columns = (Column("workload"), Column("kind"), Column("namespace"), Column("cost"), Column("%", is_number=True))
+    ordered = sorted(found.workloads, key=lambda each: (-_share(view, each), each.kind, each.namespace, each.name))
+    rows: list[list[Cell]] = []
+    for each in ordered[:_MOST]:
+        cost: Cell = amounts_text({f.resource: each.cost.get(f.resource, 0) for f in view.resources})
+        if each.error:
+            cost = element("span", f"cannot be counted: {shown(each.error)}", class_="wrong")
+        share = "" if each.error else f"{_share(view, each)}%"
+        rows.append([shown(each.name), shown(each.kind), shown(each.namespace), cost, share])
+    said: list[Element] = []
+    if rows:
+        note = f"The first {_MOST} of {len(ordered)}." if len(ordered) > _MOST else ""
+        hint = "% is the largest share of a ceiling that the workload takes. Not older than 10 seconds."
+        said = [parts.table(columns, rows, caption=note), element("p", hint, class_="hint")]
+    elif not found.missing:
+        said = [element("p", "No workload is charged to this group.", class_="soft")]
+    return [*said, *parts.unread(found.missing)]
+
+
+def _share(view: GroupView, workload: ChargedWorkload) -> int:
+    """Return the largest percentage of a ceiling that a workload takes."""
+    shares = [workload.cost.get(f.resource, 0) * 100 // f.hard for f in view.resources if f.hard > 0]
+    return max(shares, default=0)
+
+
+def _children(found: Views, view: GroupView, seen: Seen) -> list[Element]:
+    children = [found.groups[name] for name in view.children if name in found.groups]
+    if not children and seen.is_complete:
+        return []
+    rows: list[list[Cell]] = []
+    for child in children[:_MOST]:
+        named = element("span", parts.group_link(child.name, found.groups), " ", *parts.tags(child))
+        scarce = child.tightest
+        if scarce is None:
+            rows.append([named, "", "", "not counted yet" if child.resources else "no ceilings"])
+        else:
+            text = f"{parts.taken_of(scarce)} {scarce.resource}"
+            rows.append([named, parts.bar(scarce), parts.percent(scarce), shown(text)])
+    columns = (
+        Column("child"),
+        Column("taken", class_="meter"),
+        Column("%", is_number=True),
+        Column("of its scarcest resource"),
+    )
+    said: list[Element] = [parts.table(columns, rows)] if rows else []
+    if len(children) > _MOST:
+        link = element("a", f"All {len(children)} in the tree", href=f"/tree?top={quote(view.name, safe='')}")
+        said.append(element("p", link))
+    if not seen.is_complete:
+        said.append(element("p", f"Other children, if there are any, are {UNSEEN}.", class_="unseen"))
+    return [parts.card("Children", *said)]
+
+
+def _held(view: GroupView) -> list[Element]:
+    """Return what is charged and is neither a workload nor a child."""
+    found: list[Element] = []
+    if view.reservations:
+        rows = [[shown(e.slot), amounts_text(e.extra), format_timestamp(e.expires)] for e in view.reservations[:_MOST]]
+        columns = (Column("for"), Column("amount"), Column("until"))
+        found.append(parts.card("Reserved, and not counted yet", parts.table(columns, rows)))
+    if view.group.status.leftovers:
+        lines = [element("li", shown(leftover_text(line))) for line in view.group.status.leftovers]
+        found.append(parts.card("Left over from workloads that are gone", element("ul", *lines, class_="plain")))
+    if view.group.status.ending:
+        lines = [element("li", shown(line), class_="mono") for line in view.group.status.ending]
+        found.append(parts.card("Pods that are ending", element("ul", *lines, class_="plain")))
+    return found
+
+
+def _conditions(view: GroupView) -> Element:
+    conditions = view.group.status.conditions
+    if not conditions:
+        return parts.card("Conditions", element("p", "None: the controller has not seen the group yet.", class_="soft"))
+    rows = [[shown(c.type), shown(c.status), shown(c.message)] for c in conditions]
+    return parts.card("Conditions", parts.table((Column("condition"), Column("status"), Column("message")), rows))
+
+
+def _events(events: Sequence[GroupEvent] | None) -> Element:
+    if events is None:
+        return parts.card("Events", *parts.unread([OF_EVENTS]))
+    if not events:
+        return parts.card("Events", element("p", "None in the last hour or so.", class_="soft"))
+    rows: list[list[Cell]] = [
+        [parts.when(e.time), shown(e.reason or ""), shown(e.message or "")] for e in reversed(events[-_MOST:])
+    ]
+    return parts.card("Events", parts.table((Column("when"), Column("reason"), Column("message")), rows))
