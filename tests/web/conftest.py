@@ -25,7 +25,7 @@ from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.support import objects
-from tests.support.cluster import has_kinds
+from tests.support.cluster import eventually, has_kinds
 from tests.support.patience import PatientLoop
 from web.app import Site, Web
 from web.gates import ClusterGate
@@ -33,10 +33,13 @@ from web.keys import Keyring
 from web.session import CookieNames
 from web.visitors import Visitors
 
+#: Tests that start programs, which take real time.
+PROGRAMS = {"test_main.py", "test_programs.py"}
 
-def pytest_asyncio_loop_factories() -> dict[str, type[asyncio.AbstractEventLoop]]:
-    """All that is tested here runs in this process."""
-    return {"patient": PatientLoop}
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, type[asyncio.AbstractEventLoop]]:
+    """What is tested in this process has a time of its own."""
+    return {"plain": asyncio.SelectorEventLoop} if item.path.name in PROGRAMS else {"patient": PatientLoop}
 
 
 @dataclass
@@ -124,6 +127,18 @@ class Browser:
         """Send a form with the token of the last page, unless the fields have one."""
         token = {"form-token": self.page.field("form-token")} if self.page and "form-token" not in fields else {}
         return await self._ask("POST", path, {**token, **fields}, follow, {"Origin": self.address, **headers})
+
+    async def reads(self, path: str, words: str) -> Answer:
+        """Load a page again and again until it has these words, and return it."""
+
+        async def there() -> Answer | None:
+            answer = await self.get(path)
+            assert answer.status == 200, answer.text
+            return answer if words in answer.words else None
+
+        found = await eventually(there, what=f"{path} says {words!r}")
+        assert found is not None
+        return found
 
     async def sign_in(self, token: str) -> Answer:
         await self.get("/sign-in")

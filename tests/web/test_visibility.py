@@ -123,20 +123,13 @@ async def test_the_store_lives_on_with_another_lender(tree: World, pages: Pages)
     await ada.post("/sign-out", {})
     tree.box.remove_token(first)
     await tree.admin.create(GROUPS, objects.group("speech", "ai", cpu=1))
-    store = pages.web.visitors.shared.store
-    assert store is not None
-    while store.cached("speech") is None:
-        await asyncio.sleep(0.1)
-    assert "speech" in (await bob.get("/tree")).words
+    await bob.reads("/tree", "speech")
 
 
 async def test_a_group_is_followed_by_name(tree: World, pages: Pages):
     browser = await pages.signed_in(await tree.user("lena", "get", "watch", names=["nlp"]))
     await tree.count("nlp", cpu=5)
-    while "5 of 22 taken" not in (page := await browser.get("/")).words:
-        assert page.status == 200
-        await asyncio.sleep(0.1)
+    await browser.reads("/", "5 of 22 taken")
     await tree.admin.delete(GROUPS, "nlp")
-    while "0 groups" not in (await browser.get("/")).words:
-        await asyncio.sleep(0.1)
+    await browser.reads("/", "0 groups")
     assert (await browser.get("/groups/nlp")).status == 404

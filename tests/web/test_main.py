@@ -1,0 +1,110 @@
+"""`bizrq-web` as a program: its options, its certificate, and what it says of bad ones."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bizrq.kube.config import ConfigError
+from certs.pki import make_ca, make_serving
+from tests.support.cluster import eventually
+from tests.web.conftest import World
+from web.main import _address, _origin
+
+WEB = Path(sys.executable).with_name("bizrq-web")
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://quota.corp", "https://quota.corp"),
+        ("https://Quota.corp:443/", "https://quota.corp"),
+        ("https://quota.corp:8443", "https://quota.corp:8443"),
+        ("http://127.0.0.1:80", "http://127.0.0.1"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_the_public_address_is_an_origin(url: str, origin: str):
+    assert _origin(url) == origin
+
+
+@pytest.mark.parametrize(
+    "url", ["", "quota.corp", "http://quota.corp", "https://", "https://a/b", "https://u@a", "https://a:x", "ftp://a"]
+)
+def test_a_public_address_that_is_none_is_refused(url: str):
+    with pytest.raises(ConfigError, match="--public-url"):
+        _origin(url)
+
+
+def test_the_address_to_listen_on():
+    assert _address("[::]:8444") == ("::", 8444)
+    assert _address("127.0.0.1:0") == ("127.0.0.1", 0)
+    for wrong in ("8444", ":8444", "a:b", "a:70000", ""):
+        with pytest.raises(ConfigError, match="--listen"):
+            _address(wrong)
+
+
+async def test_it_serves_over_tls_and_says_when_it_is_ready(world: World, tmp_path: Path):
+    ca = make_ca(datetime.now(UTC))
+    serving = make_serving(ca, ["127.0.0.1"], datetime.now(UTC))
+    (tmp_path / "tls.crt").write_bytes(serving.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(serving.key_pem)
+    process = await asyncio.create_subprocess_exec(
+        WEB,
+        *("--public-url", "https://127.0.0.1", "--listen", "127.0.0.1:0", "--keys", str(world.keys)),
+        *("--cert-dir", str(tmp_path), "--kubeconfig", str(tmp_path / "admin"), "--metrics-port", "0"),
+        *("--drain-delay", "0", "--log-format", "json"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    said = ""
+    while '"event": "serving", ' not in said and '"event": "serving"}' not in said:
+        line = (await process.stderr.readline()).decode()
+        assert line, said
+        said += line
+    port = int(said.split('"port": ')[1].split(",")[0].rstrip("}\n"))
+    trust = ssl.create_default_context(cadata=ca.certificate_pem.decode())
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{port}") as session:
+
+        async def ready() -> bool:
+            async with session.get("/readyz", ssl=trust) as answer:
+                return answer.status == 200
+
+        await eventually(ready)
+        async with session.get("/", ssl=trust) as answer:
+            assert answer.status == 401
+            assert answer.headers["Strict-Transport-Security"]
+            assert "__Host-bizrq-browser=" in answer.headers["Set-Cookie"]
+            assert "Secure" in answer.headers["Set-Cookie"]
+    process.terminate()
+    await process.communicate()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--public-url", "quota"], "--public-url"),
+        (["--keys", "/nowhere"], "/nowhere/current: there is no such file"),
+        (["--trusted-proxy", "10.0.0.0/99"], "10.0.0.0/99"),
+        (["--oidc-issuer", "https://login.corp"], "--oidc-issuer needs --oidc-client-id"),
+        (["--kubeconfig", "/nowhere"], "/nowhere: there is no such file"),
+        (["--oidc-issuer", "https://login.corp", "--oidc-client-id", "x", "--oidc-ca", "/nowhere"], "/nowhere"),
+    ],
+)
+async def test_a_bad_option_ends_the_start_with_one_line(world: World, tmp_path: Path, options: list[str], why: str):
+    given = {"--public-url": "https://quota.corp", "--keys": str(world.keys), "--kubeconfig": str(tmp_path / "admin")}
+    base = [word for name, value in given.items() if name not in options for word in (name, value)]
+    process = await asyncio.create_subprocess_exec(WEB, *base, *options, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == 2
+    lines = said.decode().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("bizrq-web: ")
+    assert why in lines[0]
