@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import os
 import random
+import re
 import socket
 import ssl
 import time
@@ -299,8 +300,11 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout: float | None = None,
+        on_warning: Callable[[str], None] = lambda _: None,
     ) -> bytes:
         """Return the body of a 2xx answer. Raise an ApiError, Unreachable or, for credentials, ConfigError.
+
+        `on_warning` gets the text of each warning of that answer (KEP-1693).
 
         A read is tried again on 429, 5xx and a dropped connection, after Retry-After or a jittered pause, while
         `timeout` (seconds, for all attempts together) leaves time. A write is sent once.
@@ -313,6 +317,8 @@ class KubeClient:
                 for attempt in range(1, attempts + 1):
                     try:
                         async with self._answer(method, path, body, params, content_type) as response:
+                            for text in map(_warning, response.headers.getall("Warning", ())):
+                                on_warning(text)
                             return await response.read()
                     except (TooManyRequests, ServerError, Unreachable) as error:
                         if isinstance(error, Unreachable) and not error.sent:
@@ -635,6 +641,12 @@ def _pause(error: ApiError | Unreachable, attempt: int) -> float:
     # A kept connection that closes says nothing about the server: try a new one at once.
     first = 0.0 if isinstance(error, Unreachable) and attempt == 1 else 0.1
     return first * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311 (jitter)
+
+
+def _warning(header: str) -> str:
+    """Return the text of a Warning header: 299 - "text", in which quotes and backslashes are escaped."""
+    quoted = header.partition('"')[2].rpartition('"')[0] or header
+    return " ".join(re.sub(r"\\(.)", r"\1", quoted).split())[:2000]
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
@@ -28,6 +28,15 @@ _RECENT = 10.0
 _MOST = 200
 
 
+#: What the last change did, by the word in the address that it leads to.
+_DONE = {
+    "changed": "The group is changed.",
+    "again": "This change was applied already; nothing was done again.",
+    "created": "The group is created. Its figures come with the first recount.",
+    "there": "This group was created already; nothing was done again.",
+}
+
+
 async def open_group(visit: Visit) -> web.StreamResponse:
     """Lead from the name of a group to its page."""
     name = visit.request.query.get("name", "").strip()
@@ -41,6 +50,8 @@ async def group(visit: Visit) -> web.StreamResponse:
     seen, found, view = await find(visit, name)
     workloads, events = await _recent(visit, seen, view)
     content: list[Cell] = []
+    if done := _DONE.get(visit.request.query.get("done", "")):
+        content.append(parts.notice("good", done))
     content += [
         _head(found, view),
         *_conditions_first(view),
@@ -91,7 +102,14 @@ def path_to(found: Views, view: GroupView) -> Element:
 
 def _head(found: Views, view: GroupView) -> Element:
     title = element("h1", shown(view.name), " ", *parts.tags(view))
-    return element("div", path_to(found, view), element("div", title, class_="head"))
+    ways = element(
+        "div",
+        element("a", "Change", href=group_address(view.name, "edit"), class_="button"),
+        element("a", "New child", href=f"/new?{urlencode({'parent': view.name})}", class_="button"),
+        element("a", "Delete", href=group_address(view.name, "delete"), class_="button danger"),
+        class_="row",
+    )
+    return element("div", path_to(found, view), element("div", title, ways, class_="head"))
 
 
 def _conditions_first(view: GroupView) -> list[Element]:
@@ -148,7 +166,8 @@ def _relatives_card(found: Views, view: GroupView) -> Element:
     """Return what the parent and the siblings have left, for each resource of the group."""
     title = "Free capacity of relatives"
     if not view.parent:
-        return parts.card(title, element("p", "This group is a root: it has no parent and no siblings.", class_="soft"))
+        said = element("p", "This group is a root: it has no parent and no siblings.", class_="soft")
+        return parts.card(title, said, id="relatives")
     rows: list[list[Cell]] = []
     contact = ""
     for figures in view.resources:
@@ -157,7 +176,7 @@ def _relatives_card(found: Views, view: GroupView) -> Element:
         rows.append([shown(figures.resource), _of_parent(of), _of_siblings(of)])
     columns = (Column("resource"), Column(f"parent {view.parent}", is_number=True), Column("siblings with room"))
     said = [element("p", "Ask for the parent: ", shown(contact), class_="hint")] if contact else []
-    return parts.card(title, parts.table(columns, rows), *said)
+    return parts.card(title, parts.table(columns, rows), *said, id="relatives")
 
 
 def _of_parent(of: Relatives) -> Cell:

@@ -22,7 +22,10 @@ _HOURS = ("CashExhausted", "CashLow")
 async def overview(visit: Visit) -> web.StreamResponse:
     seen = await visit.visitor.seen()
     found = views_of(seen, visit.settings.catalog)
-    content: list[Cell] = [_head(found, seen)]
+    content: list[Cell] = []
+    if visit.request.query.get("done") == "deleted":
+        content.append(parts.notice("good", "The group is deleted, or will be once its hours are handed over."))
+    content.append(_head(found, seen))
     content += broken(found)
     if not found.groups:
         content.append(_nothing(seen))
@@ -66,6 +69,8 @@ def _head(found: Views, seen: Seen) -> Element:
     facts = [parts.tag(said)]
     facts.append(parts.tag(f"{over} over quota", "over") if over else parts.tag("none over quota"))
     facts.append(parts.tag(f"{low} low on hours", "low") if low else parts.tag("none low on hours"))
+    if seen.is_complete:
+        facts.append(element("a", "New group", href="/new", class_="button"))
     return element("div", element("h1", "Overview"), element("div", *facts, class_="row"), class_="head")
 
 
@@ -117,7 +122,7 @@ def _scarcity(view: GroupView) -> tuple[int, str]:
 
 def _nothing(seen: Seen) -> Element:
     if seen.is_complete:
-        return parts.empty("There are no groups yet.")
+        return parts.empty("There are no groups yet. ", element("a", "Create the first one", href="/new"))
     return parts.empty(
         "No rule names a group that you may read. Ask an administrator to run: ",
         element("code", "bizrq allow USER GROUP --read"),

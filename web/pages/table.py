@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
+from web.pages.create import create, new
+from web.pages.delete import ask, delete
+from web.pages.edit import change, edit
 from web.pages.group import group, open_group
 from web.pages.overview import overview
 from web.pages.tree import tree
@@ -18,4 +21,10 @@ PAGES: Sequence[tuple[str, str, Handler]] = (
     ("GET", "/tree", tree),
     ("GET", "/groups", open_group),
     ("GET", "/groups/{name}", group),
+    ("GET", "/groups/{name}/edit", edit),
+    ("POST", "/groups/{name}/edit", change),
+    ("GET", "/groups/{name}/delete", ask),
+    ("POST", "/groups/{name}/delete", delete),
+    ("GET", "/new", new),
+    ("POST", "/new", create),
 )

@@ -1,0 +1,93 @@
+"""Delete a group: what the API server would say, and the deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from bizrq.api import group as wire
+from bizrq.figures.groups.view import GroupView, group_view
+from bizrq.kube.client import ApiError, Conflict, NotFound, Unauthorized, Unreachable
+from web import changes, parts, rights
+from web.html import Element, element, shown
+from web.pages.ceilings import field
+from web.pages.edit import missing, not_known, of_parent, read, status_of
+from web.pages.group import path_to
+from web.parts import UNSEEN, Cell
+from web.views import views_of
+from web.visit import Visit, answer, form, group_address
+
+
+async def ask(visit: Visit) -> web.StreamResponse:
+    """Show what a deletion does, by a dry run of it."""
+    name = visit.request.match_info["name"]
+    stored = await read(visit, name)
+    uid = stored["metadata"]["uid"]
+    if not await rights.may(visit.visitor.client, "delete", name):
+        return await _show(visit, stored, [missing("delete", "delete", name)])
+    try:
+        warnings = await changes.delete(visit.visitor.client, name, uid, dry_run=True)
+    except Unauthorized:
+        raise
+    except ApiError as error:
+        return await _show(visit, stored, [parts.notice("bad", shown(error.message))], status_of(error))
+    managers = changes.other_managers(stored)
+    said = [parts.notice("warn", element("strong", "Warning: "), shown(text)) for text in warnings]
+    if managers:
+        names = ", ".join(map(shown, managers))
+        said.append(parts.notice("warn", element("strong", names), " keeps this group, and may create it again."))
+    back = element("a", "Cancel", href=group_address(name), class_="button")
+    button = element("button", f"Delete {shown(name)}", type="submit", class_="danger")
+    text = "The API server would delete it. Hours that it has spent stay with its parent."
+    sent = form(
+        visit.browser,
+        group_address(name, "delete"),
+        field("uid", uid),
+        element("p", text),
+        element("div", button, back, class_="row"),
+        class_="card",
+    )
+    return await _show(visit, stored, [*said, sent])
+
+
+async def delete(visit: Visit) -> web.StreamResponse:
+    """Delete the group that was seen; one that is gone meanwhile was deleted before."""
+    name = visit.request.match_info["name"]
+    gone = web.Response(status=303, headers={"Location": "/?done=deleted"})
+    try:
+        await changes.delete(visit.visitor.client, name, visit.form.get("uid", ""), dry_run=False)
+    except Unauthorized:
+        raise
+    except (NotFound, Conflict):
+        # The uid is another one, or there is none: the group that was seen is gone.
+        return gone
+    except ApiError as error:
+        stored = await read(visit, name)
+        return await _show(visit, stored, [parts.notice("bad", shown(error.message))], status_of(error))
+    except Unreachable as error:
+        raise not_known(name, error) from None
+    return gone
+
+
+async def _show(
+    visit: Visit, stored: dict[str, Any], content: Sequence[Cell], status: HTTPStatus = HTTPStatus.OK
+) -> web.Response:
+    found = views_of(await visit.visitor.seen(), visit.settings.catalog)
+    group = wire.from_dict(stored)
+    view = found.groups.get(group.name) or group_view(group, (), visit.settings.catalog)
+    title = f"Delete {group.name}"
+    head = element("div", path_to(found, view), element("h1", shown(title)))
+    return answer(visit, title, [head, *content, *_freed(visit, found.groups.get(group.parent), group)], status=status)
+
+
+def _freed(visit: Visit, parent: GroupView | None, group: wire.GroupObject) -> list[Element]:
+    """Return what the parent gets back."""
+    if not group.parent:
+        return []
+    if parent is None:
+        return [parts.card("Its parent", element("p", f"{shown(group.parent)} is {UNSEEN}.", class_="unseen"))]
+    held = wire.held_of_parent(group, visit.settings.catalog)
+    return [parts.card("Its parent, before and after", of_parent(parent, {name: -n for name, n in held.items()}))]
