@@ -33,6 +33,7 @@ from web.pages.sign_in import LONGEST, local_path, sign_in
 from web.pages.table import PAGES, Handler
 from web.problems import Problem, SignedOut, unavailable
 from web.session import CookieNames, Session, SessionTooLarge
+from web.views import ViewCache
 from web.visit import Browser, Visit, plain_page
 from web.visitors import REJECTED, Visitors
 
@@ -70,6 +71,7 @@ class Web:
         self._names = names
         self._keys = keys
         self._streams = Streams()
+        self._cache = ViewCache(settings.catalog)
         self._stopping = False
         app = web.Application()
         self._listener = Listener(app, BOUNDS)
@@ -187,7 +189,7 @@ class Web:
             fields = self._form(request, body) if request.method == "POST" else {}
             admitted = await self.gate.admit(request)
             browser, is_new = self._browser(request)
-            visit = Visit(request, admitted.visitor, browser, self._settings, self.gate.can_leave, fields)
+            visit = Visit(request, admitted.visitor, browser, self._settings, self.gate.can_leave, fields, self._cache)
             await admitted.visitor.prove()
             response = await handler(visit)
             if not response.prepared:

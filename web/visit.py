@@ -23,6 +23,7 @@ from web.html import Element, element, fragment, page, shown
 if TYPE_CHECKING:
     from bizrq.settings import Settings
     from web.keys import Keyring
+    from web.views import ViewCache, Views
     from web.visitors import Seen, Visitor
 
 #: The pages that the header links to, by address.
@@ -59,6 +60,11 @@ class Visit:
     settings: Settings
     can_leave: bool
     form: Mapping[str, str]
+    cache: ViewCache
+
+    def views(self, seen: Seen) -> Views:
+        """Return the views of the groups that the user sees."""
+        return self.cache.shared(seen.groups, seen.version) if seen.is_complete else self.cache.own(seen.groups)
 
     @property
     def wants_fragment(self) -> bool:

@@ -55,6 +55,8 @@ class Seen:
     is_complete: bool
     away_since: float | None
     rights: Rights
+    #: Differs after every change of the groups.
+    version: str = ""
 
     @property
     def knows_names(self) -> bool:
@@ -158,7 +160,7 @@ class Visitor:
             raise unavailable(informer.problem or "it has not sent the groups yet") from None
         if informer.installed is False:
             raise not_installed(self.client.server)
-        return Seen(store.by_name, True, self.away_since, proven)
+        return Seen(store.by_name, True, self.away_since, proven, self._everybody.version)
 
     @property
     def away_since(self) -> float | None:

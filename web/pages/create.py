@@ -18,7 +18,7 @@ from web.html import Element, element, shown
 from web.pages.ceilings import Refusal, ceilings, field, hidden, people, refusal_of, typed_of
 from web.pages.edit import done, missing, not_known, of_parent, refused, status_of, then
 from web.parts import UNSEEN, Cell, Column
-from web.views import Views, views_of
+from web.views import Views
 from web.visit import Visit, answer, form, group_address
 
 _HINT = "Write an amount like 20, 500m or 64Gi. A child has a ceiling for every resource that its parent limits."
@@ -62,7 +62,7 @@ async def create(visit: Visit) -> web.StreamResponse:
 
 
 async def _views(visit: Visit) -> Views:
-    return views_of(await visit.visitor.seen(), visit.settings.catalog)
+    return visit.views(await visit.visitor.seen())
 
 
 async def _is_there(visit: Visit, made: dict[str, Any]) -> bool:

@@ -17,7 +17,6 @@ from web.pages.ceilings import field
 from web.pages.edit import missing, not_known, of_parent, read, status_of
 from web.pages.group import path_to
 from web.parts import UNSEEN, Cell
-from web.views import views_of
 from web.visit import Visit, answer, form, group_address
 
 
@@ -75,7 +74,7 @@ async def delete(visit: Visit) -> web.StreamResponse:
 async def _show(
     visit: Visit, stored: dict[str, Any], content: Sequence[Cell], status: HTTPStatus = HTTPStatus.OK
 ) -> web.Response:
-    found = views_of(await visit.visitor.seen(), visit.settings.catalog)
+    found = visit.views(await visit.visitor.seen())
     group = wire.from_dict(stored)
     view = found.groups.get(group.name) or group_view(group, (), visit.settings.catalog)
     title = f"Delete {group.name}"

@@ -22,7 +22,7 @@ from web.pages.ceilings import HINT, Refusal, ceilings, field, hidden, people, r
 from web.pages.group import path_to
 from web.parts import UNSEEN, Cell, Column
 from web.problems import Problem, no_such_group
-from web.views import Views, views_of
+from web.views import Views
 from web.visit import Visit, answer, form, group_address
 
 #: How often a preview is made again because the group changed while it was made.
@@ -294,7 +294,7 @@ async def read(visit: Visit, name: str) -> dict[str, Any]:
 
 
 async def _views(visit: Visit) -> Views:
-    return views_of(await visit.visitor.seen(), visit.settings.catalog)
+    return visit.views(await visit.visitor.seen())
 
 
 def missing(what: str, verb: str, name: str) -> Element:

@@ -18,7 +18,7 @@ from web import parts
 from web.html import Element, element, shown
 from web.parts import UNSEEN, Cell, Column
 from web.problems import Problem
-from web.views import Views, views_of
+from web.views import Views
 from web.visit import Live, Visit, answer, group_address
 from web.visitors import Seen
 
@@ -72,7 +72,7 @@ async def find(visit: Visit, name: str) -> tuple[Seen, Views, GroupView]:
     """Return one group among all that the user sees. Raise Problem for one that they may not read."""
     seen = await visit.visitor.seen()
     stored = await visit.visitor.group(name, seen)
-    found = views_of(seen, visit.settings.catalog)
+    found = visit.views(seen)
     if why := found.broken.get(name):
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, shown(why), "Mend the group with kubectl.")
     view = found.groups.get(name) or group_view(stored, (), visit.settings.catalog)

@@ -10,7 +10,7 @@ from bizrq.figures.groups.view import GroupView
 from web import parts
 from web.html import Element, element, shown
 from web.parts import Cell
-from web.views import Views, views_of
+from web.views import Views
 from web.visit import Live, Visit, answer, group_address
 from web.visitors import Seen
 
@@ -21,7 +21,7 @@ _HOURS = ("CashExhausted", "CashLow")
 
 async def overview(visit: Visit) -> web.StreamResponse:
     seen = await visit.visitor.seen()
-    found = views_of(seen, visit.settings.catalog)
+    found = visit.views(seen)
     content: list[Cell] = []
     if visit.request.query.get("done") == "deleted":
         content.append(parts.notice("good", "The group is deleted, or will be once its hours are handed over."))

@@ -14,7 +14,7 @@ from web import parts
 from web.html import Element, element, shown
 from web.pages.overview import broken
 from web.parts import Cell
-from web.views import Views, views_of
+from web.views import Views
 from web.visit import Live, Visit, answer, group_address
 
 #: The most groups in one page: below it, groups are a link away. And the most rows of the table.
@@ -66,7 +66,7 @@ def asked_by(visit: Visit) -> Asked:
 
 async def tree(visit: Visit) -> web.StreamResponse:
     seen = await visit.visitor.seen()
-    found, asked = views_of(seen, visit.settings.catalog), asked_by(visit)
+    found, asked = visit.views(seen), asked_by(visit)
     forest = _Forest(found, asked)
     count = len(forest.kept)
     said = f"{count} of {len(found.groups)} groups" if asked.is_filtered or asked.top else f"{count} groups"
