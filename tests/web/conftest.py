@@ -33,8 +33,8 @@ from web.keys import Keyring
 from web.session import CookieNames
 from web.visitors import Visitors
 
-#: Tests that start programs, which take real time.
-PROGRAMS = {"test_main.py", "test_programs.py"}
+#: Tests of other processes, which take real time.
+PROGRAMS = {"test_main.py", "test_programs.py", "test_four_users.py"}
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, type[asyncio.AbstractEventLoop]]:
@@ -184,13 +184,12 @@ class Pages:
 
 
 @asynccontextmanager
-async def serving(
-    world: World, *, proxies: tuple[str, ...] = (), oidc: Any = None, server: str = ""
+async def serving_at(
+    endpoint: Endpoint, keys: Path, *, proxies: tuple[str, ...] = (), oidc: Any = None
 ) -> AsyncIterator[Pages]:
-    """Serve the pages. `server` is the API server's address, by default the sandbox's."""
-    monotonic = asyncio.get_running_loop().time
-    visitors = Visitors(Endpoint(server or world.box.url, StaticCredentials({})), monotonic=monotonic)
-    names, ring = CookieNames(is_secure=False), Keyring(world.keys)
+    """Serve the pages of one API server."""
+    visitors = Visitors(endpoint, monotonic=asyncio.get_running_loop().time)
+    names, ring = CookieNames(is_secure=False), Keyring(keys)
     gate = ClusterGate(visitors, names, ring, oidc=oidc, proxies=[ip_network(each) for each in proxies])
     web = Web(visitors, gate, settings({}), names, ring, Site(()))
     pages = Pages(web, await web.start("127.0.0.1", 0))
@@ -200,6 +199,16 @@ async def serving(
     finally:
         await pages.close()
         await web.stop()
+
+
+@asynccontextmanager
+async def serving(
+    world: World, *, proxies: tuple[str, ...] = (), oidc: Any = None, server: str = ""
+) -> AsyncIterator[Pages]:
+    """Serve the pages of the sandbox, or of the API server at another address."""
+    endpoint = Endpoint(server or world.box.url, StaticCredentials({}))
+    async with serving_at(endpoint, world.keys, proxies=proxies, oidc=oidc) as pages:
+        yield pages
 
 
 @pytest.fixture

@@ -7,15 +7,17 @@ import ssl
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+from cryptography.fernet import Fernet
 
 from bizrq.kube.config import ConfigError
 from certs.pki import make_ca, make_serving
-from tests.support.cluster import eventually
+from tests.support.cluster import eventually, write_kubeconfig
 from tests.web.conftest import World
-from web.main import _address, _origin
+from web.main import _address, _origin, serve
 
 WEB = Path(sys.executable).with_name("bizrq-web")
 
@@ -90,21 +92,24 @@ async def test_it_serves_over_tls_and_says_when_it_is_ready(world: World, tmp_pa
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--public-url", "quota"], "--public-url"),
-        (["--keys", "/nowhere"], "/nowhere/current: there is no such file"),
-        (["--trusted-proxy", "10.0.0.0/99"], "10.0.0.0/99"),
-        (["--oidc-issuer", "https://login.corp"], "--oidc-issuer needs --oidc-client-id"),
-        (["--kubeconfig", "/nowhere"], "/nowhere: there is no such file"),
-        (["--oidc-issuer", "https://login.corp", "--oidc-client-id", "x", "--oidc-ca", "/nowhere"], "/nowhere"),
+        ({"public_url": "quota"}, "--public-url"),
+        ({"listen": "8444"}, "--listen"),
+        ({"keys": Path("/nowhere")}, "/nowhere/current: there is no such file"),
+        ({"trusted_proxy": ["10.0.0.0/99"]}, "10.0.0.0/99"),
+        ({"oidc_issuer": "https://login.corp"}, "--oidc-issuer needs --oidc-client-id"),
+        ({"kubeconfig": Path("/nowhere")}, "/nowhere: there is no such file"),
+        ({"oidc_issuer": "https://login.corp", "oidc_client_id": "x", "oidc_ca": Path("/nowhere")}, "/nowhere"),
     ],
 )
-async def test_a_bad_option_ends_the_start_with_one_line(world: World, tmp_path: Path, options: list[str], why: str):
-    given = {"--public-url": "https://quota.corp", "--keys": str(world.keys), "--kubeconfig": str(tmp_path / "admin")}
-    base = [word for name, value in given.items() if name not in options for word in (name, value)]
-    process = await asyncio.create_subprocess_exec(WEB, *base, *options, stderr=asyncio.subprocess.PIPE)
-    _, said = await process.communicate()
-    assert process.returncode == 2
-    lines = said.decode().splitlines()
+def test_a_bad_option_ends_the_start_with_one_line(tmp_path, capsys, monkeypatch, options: dict[str, Any], why: str):
+    monkeypatch.setattr("bizrq.process.configure_logging", lambda *_: None)
+    (tmp_path / "current").write_bytes(Fernet.generate_key())
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", {"server": "https://127.0.0.1:6443"}, "token")
+    given = {"public_url": "https://quota.corp", "keys": tmp_path, "kubeconfig": kubeconfig}
+    with pytest.raises(SystemExit) as ended:
+        serve(**{**given, **options})
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("bizrq-web: ")
     assert why in lines[0]
