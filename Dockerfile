@@ -16,6 +16,7 @@ RUN uv sync --frozen --no-dev --group build --no-install-project --no-build
 COPY bizrq bizrq
 COPY webhooks webhooks
 COPY controller controller
+COPY web web
 COPY certs certs
 COPY crds crds
 RUN uv sync --frozen --no-dev --group build --no-editable --no-build-isolation \

@@ -300,6 +300,7 @@ async def on_sandbox(console: Console) -> None:
             where = TargetCluster(None, None, Path(folder, "kubeconfig"))
             standalone = Standalone(load(None), where, sandbox=box, cash_interval=1.0)
             await stack.enter_async_context(standalone)
+            console.print(f"web: {standalone.web}  (until the story ends)", soft_wrap=True, highlight=False)
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(Path(folder, "kubeconfig")))
 
             async def run_for(job: Object, length: timedelta) -> None:

@@ -1,7 +1,7 @@
 """Sign-in by OpenID Connect: the authorization code flow with PKCE, and the renewal of its tokens.
 
 This file alone talks to the provider. The messages are oauthlib's and the proof of a token is joserfc's
-(docs/decisions/0025). The ID token is what the API server takes, so the provider and the client must be those that
+(docs/decisions/0027). The ID token is what the API server takes, so the provider and the client must be those that
 the API server is configured with.
 """
 

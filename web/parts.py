@@ -29,7 +29,7 @@ _LEGEND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table; `is_number` aligns it to the right."""
 
     head: str
@@ -40,7 +40,9 @@ class Column:
 Cell = Element | str
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, caption: str = "", label: str = "") -> Element:
+def table(
+    columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]], *, caption: str = "", label: str = ""
+) -> Element:
     """Return a table; the first cell of each row is its head. On a narrow screen each row becomes a block."""
     heads = [element("th", c.head, scope="col", **({"class_": "n"} if c.is_number else {})) for c in columns]
     body = [_row(columns, row) for row in rows]
@@ -52,7 +54,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]], *, caption:
     return element("div", made, class_="scroll")
 
 
-def _row(columns: Sequence[Column], row: Sequence[Cell]) -> Element:
+def _row(columns: Sequence[TableColumn], row: Sequence[Cell]) -> Element:
     cells: list[Element] = []
     for column, cell in zip(columns, row, strict=True):
         classes = " ".join(filter(None, ("n" if column.is_number else "", column.class_)))

@@ -20,6 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 from typer.main import get_command
 
+import web.main
 from bizrq import registration
 from bizrq.api.config import Configuration, parse
 from bizrq.api.group import KIND, from_dict, hard_of, terms_of
@@ -107,6 +108,7 @@ def test_every_page_is_linked_from_somewhere() -> None:
 def test_the_table_of_metrics_has_every_metric_and_no_other() -> None:
     """With its labels. A process declares its metrics when it is loaded, and these imports load all of them."""
     importlib.import_module("webhooks.app")
+    importlib.import_module("web.app")
     declared: dict[str, tuple[str, ...]] = {}
     for each in REGISTRY._collector_to_names:
         if isinstance(each, MetricWrapperBase):
@@ -147,7 +149,12 @@ def options(function: object, name: str) -> set[str]:
 
 
 VERBS = {command.name or "": command.callback for command in app.registered_commands}
-PROCESSES = {"bizrq-webhooks": serve, "bizrq-controller": control, "bizrq-certs": certs}
+PROCESSES = {
+    "bizrq-webhooks": serve,
+    "bizrq-controller": control,
+    "bizrq-certs": certs,
+    "bizrq-web": web.main.serve,
+}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -341,7 +348,7 @@ def test_the_image_has_the_packages() -> None:
     assert "COPY sandbox" not in dockerfile
     assert "--extra" not in dockerfile
     assert "sandbox" not in page(".dockerignore")
-    for package in ("bizrq", "webhooks", "controller", "certs", "crds"):
+    for package in ("bizrq", "webhooks", "controller", "web", "certs", "crds"):
         assert f"COPY {package} {package}\n" in dockerfile
         assert f"!{package}\n" in page(".dockerignore")
 

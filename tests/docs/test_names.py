@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("bizrq", "webhooks", "controller", "certs", "sandbox")
+PACKAGES = ("bizrq", "webhooks", "controller", "web", "certs", "sandbox")
 
 #: Names that several modules share, with the reason.
 SHARED = {

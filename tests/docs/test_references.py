@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.docs.test_docs import ROOT, page, prose
 
-SOURCES = ("bizrq", "webhooks", "controller", "certs", "sandbox", "crds", "deploy", "examples", "docs", "tests")
+SOURCES = ("bizrq", "webhooks", "controller", "web", "certs", "sandbox", "crds", "deploy", "examples", "docs", "tests")
 ENDINGS = {".py", ".md", ".yaml", ".toml"}
 TOP = (
     "README.md",

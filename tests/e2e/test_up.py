@@ -88,7 +88,9 @@ async def test_without_a_flag_it_is_a_sandbox_whatever_the_environment_says(tmp_
     elsewhere.write_text("this is no kubeconfig")
     async with up("--write-kubeconfig", path, KUBECONFIG=str(elsewhere), HOME=str(tmp_path)) as running:
         await running.ready()
-        assert running.lines == [f"kubeconfig: {path}", "ready"]
+        kubeconfig, web, ready = running.lines
+        assert (kubeconfig, ready) == (f"kubeconfig: {path}", "ready")
+        assert web.startswith("web: http://127.0.0.1:")
         assert path.stat().st_mode & 0o077 == 0
         async with KubeClient.from_kubeconfig(path) as client:
             await client.create(GROUPS, group("nlp", cpu="4"))
@@ -120,7 +122,9 @@ async def test_a_stop_takes_the_registration_away_and_nothing_else(cluster: Clus
     """On a cluster that was named: CRDs, groups and workloads stay, and writes go on without us."""
     async with up("--kubeconfig", cluster.kubeconfig) as running:
         await running.ready()
-        assert running.lines == ["ready"]
+        web, ready = running.lines
+        assert web.startswith("web: http://127.0.0.1:")
+        assert ready == "ready"
         assert await registered(client)
         await client.create(GROUPS, group("stays", cpu="4"))
         await client.create(DEPLOYMENTS, deployment("stays", "stays", 4))

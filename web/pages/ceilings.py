@@ -10,7 +10,7 @@ from bizrq.kube.client import ApiError
 from web import parts
 from web.changes import Hard, Typed
 from web.html import Element, element, shown
-from web.parts import Cell, Column
+from web.parts import Cell, TableColumn
 
 #: The name of a field is this and the name of its ceiling.
 _HARD = "hard:"
@@ -87,10 +87,10 @@ def ceilings(typed: Typed, view: GroupView | None, parent: GroupView | None, ref
     known = {f.resource: f for f in view.resources} if view is not None else {}
     above = {f.resource: f for f in parent.resources} if parent is not None else {}
     columns = (
-        Column("resource"),
-        Column("ceiling", is_number=True),
-        Column("used", is_number=True),
-        Column("left of the parent", is_number=True),
+        TableColumn("resource"),
+        TableColumn("ceiling", is_number=True),
+        TableColumn("used", is_number=True),
+        TableColumn("left of the parent", is_number=True),
     )
     order = [*(name for name in (*known, *above) if name in typed.ceilings), *typed.ceilings]
     rows = [

@@ -17,7 +17,7 @@ from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import Refusal, ceilings, field, hidden, people, refusal_of, typed_of
 from web.pages.edit import done, missing, not_known, of_parent, refused, status_of, then
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 from web.views import Views
 from web.visit import Visit, answer, form, group_address
 
@@ -104,7 +104,7 @@ class _Page:
             *(parts.notice("warn", element("strong", "Warning: "), shown(text)) for text in verdict.warnings),
         ]
         rows: list[list[Cell]] = [[shown(name), then(None, str(amount))] for name, amount in wanted.hard.items()]
-        table = parts.table((Column("resource"), Column("ceiling", is_number=True)), rows)
+        table = parts.table((TableColumn("resource"), TableColumn("ceiling", is_number=True)), rows)
         return self.show(
             [
                 *said,

@@ -20,7 +20,7 @@ from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import HINT, Refusal, ceilings, field, hidden, people, refusal_of, typed_from, typed_of
 from web.pages.group import path_to
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem, no_such_group
 from web.views import Views
 from web.visit import Visit, answer, form, group_address
@@ -208,7 +208,7 @@ class _Page:
         children = [self.views.groups[name] for name in self.view.children if name in self.views.groups]
         if not children or not wanted.changed:
             return []
-        columns = (Column("child"), *(Column(name, is_number=True) for name in wanted.changed))
+        columns = (TableColumn("child"), *(TableColumn(name, is_number=True) for name in wanted.changed))
         rows: list[list[Cell]] = []
         for child in children:
             by_name = {f.resource: f for f in child.resources}
@@ -233,11 +233,11 @@ def _after(stored: GroupObject, verdict: Verdict) -> GroupObject:
 def _of_group(before: GroupView, after: GroupView, wanted: Plan) -> Element:
     old, new = {f.resource: f for f in before.resources}, {f.resource: f for f in after.resources}
     columns = (
-        Column("resource"),
-        Column("ceiling", is_number=True),
-        Column("used and reserved", is_number=True),
-        Column("left", is_number=True),
-        Column("then"),
+        TableColumn("resource"),
+        TableColumn("ceiling", is_number=True),
+        TableColumn("used and reserved", is_number=True),
+        TableColumn("left", is_number=True),
+        TableColumn("then"),
     )
     rows: list[list[Cell]] = []
     for name in [*new, *(name for name in old if name not in new)]:
@@ -263,7 +263,12 @@ def _of_group(before: GroupView, after: GroupView, wanted: Plan) -> Element:
 
 def of_parent(parent: GroupView, more: dict[str, int]) -> Element:
     """Return what a parent has left before and after a child holds so much more of it, in nano-units."""
-    columns = (Column("resource"), Column("ceiling", is_number=True), Column("left", is_number=True), Column("then"))
+    columns = (
+        TableColumn("resource"),
+        TableColumn("ceiling", is_number=True),
+        TableColumn("left", is_number=True),
+        TableColumn("then"),
+    )
     rows: list[list[Cell]] = []
     for figures in parent.resources:
         growth, left = more.get(figures.resource, 0), figures.left

@@ -16,7 +16,7 @@ from bizrq.figures.simulate.charged import ChargedWorkload, ChargedWorkloads, ch
 from bizrq.units.times import format_timestamp
 from web import parts
 from web.html import Element, element, shown
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
 from web.views import Views
 from web.visit import Live, Visit, answer, group_address
@@ -127,15 +127,15 @@ def _resources(view: GroupView) -> list[Element]:
     if not view.resources:
         return [element("p", "This group has no ceilings: nothing limits it but the groups above.", class_="soft")]
     columns = (
-        Column("resource"),
-        Column("taken", class_="meter"),
-        Column("%", is_number=True),
-        Column("ceiling", is_number=True),
-        Column("used", is_number=True),
-        Column("own", is_number=True),
-        Column("granted", is_number=True),
-        Column("reserved", is_number=True),
-        Column("left", is_number=True),
+        TableColumn("resource"),
+        TableColumn("taken", class_="meter"),
+        TableColumn("%", is_number=True),
+        TableColumn("ceiling", is_number=True),
+        TableColumn("used", is_number=True),
+        TableColumn("own", is_number=True),
+        TableColumn("granted", is_number=True),
+        TableColumn("reserved", is_number=True),
+        TableColumn("left", is_number=True),
     )
     rows: list[list[Cell]] = []
     above: ResourceView | None = None
@@ -174,7 +174,11 @@ def _relatives_card(found: Views, view: GroupView) -> Element:
         of = relatives(found.tree, view, figures.resource)
         contact = contact or of.contact
         rows.append([shown(figures.resource), _of_parent(of), _of_siblings(of)])
-    columns = (Column("resource"), Column(f"parent {view.parent}", is_number=True), Column("siblings with room"))
+    columns = (
+        TableColumn("resource"),
+        TableColumn(f"parent {view.parent}", is_number=True),
+        TableColumn("siblings with room"),
+    )
     said = [element("p", "Ask for the parent: ", shown(contact), class_="hint")] if contact else []
     return parts.card(title, parts.table(columns, rows), *said, id="relatives")
 
@@ -226,7 +230,13 @@ def _facts(found: Views, view: GroupView) -> Element:
 
 
 def _workloads(view: GroupView, found: ChargedWorkloads) -> list[Element]:
-    columns = (Column("workload"), Column("kind"), Column("namespace"), Column("cost"), Column("%", is_number=True))
+    columns = (
+        TableColumn("workload"),
+        TableColumn("kind"),
+        TableColumn("namespace"),
+        TableColumn("cost"),
+        TableColumn("%", is_number=True),
+    )
     ordered = sorted(found.workloads, key=lambda each: (-_share(view, each), each.kind, each.namespace, each.name))
     rows: list[list[Cell]] = []
     for each in ordered[:_MOST]:
@@ -265,10 +275,10 @@ def _children(found: Views, view: GroupView, seen: Seen) -> list[Element]:
             text = f"{parts.taken_of(scarce)} {scarce.resource}"
             rows.append([named, parts.bar(scarce), parts.percent(scarce), shown(text)])
     columns = (
-        Column("child"),
-        Column("taken", class_="meter"),
-        Column("%", is_number=True),
-        Column("of its scarcest resource"),
+        TableColumn("child"),
+        TableColumn("taken", class_="meter"),
+        TableColumn("%", is_number=True),
+        TableColumn("of its scarcest resource"),
     )
     said: list[Element] = [parts.table(columns, rows)] if rows else []
     if len(children) > _MOST:
@@ -284,7 +294,7 @@ def _held(view: GroupView) -> list[Element]:
     found: list[Element] = []
     if view.reservations:
         rows = [[shown(e.slot), amounts_text(e.extra), format_timestamp(e.expires)] for e in view.reservations[:_MOST]]
-        columns = (Column("for"), Column("amount"), Column("until"))
+        columns = (TableColumn("for"), TableColumn("amount"), TableColumn("until"))
         found.append(parts.card("Reserved, and not counted yet", parts.table(columns, rows)))
     if view.group.status.leftovers:
         lines = [element("li", shown(leftover_text(line))) for line in view.group.status.leftovers]
@@ -300,7 +310,9 @@ def _conditions(view: GroupView) -> Element:
     if not conditions:
         return parts.card("Conditions", element("p", "None: the controller has not seen the group yet.", class_="soft"))
     rows = [[shown(c.type), shown(c.status), shown(c.message)] for c in conditions]
-    return parts.card("Conditions", parts.table((Column("condition"), Column("status"), Column("message")), rows))
+    return parts.card(
+        "Conditions", parts.table((TableColumn("condition"), TableColumn("status"), TableColumn("message")), rows)
+    )
 
 
 def _events(events: Sequence[GroupEvent] | None) -> Element:
@@ -311,4 +323,4 @@ def _events(events: Sequence[GroupEvent] | None) -> Element:
     rows: list[list[Cell]] = [
         [parts.when(e.time), shown(e.reason or ""), shown(e.message or "")] for e in reversed(events[-_MOST:])
     ]
-    return parts.card("Events", parts.table((Column("when"), Column("reason"), Column("message")), rows))
+    return parts.card("Events", parts.table((TableColumn("when"), TableColumn("reason"), TableColumn("message")), rows))

@@ -107,7 +107,7 @@ def _hours(views: Sequence[GroupView]) -> Element:
                 link = element("a", shown(view.name), href=group_address(view.name))
                 rows.append([link, _words(kind), shown(condition.message)])
                 break
-    columns = [parts.Column("group"), parts.Column("hours"), parts.Column("what is known")]
+    columns = [parts.TableColumn("group"), parts.TableColumn("hours"), parts.TableColumn("what is known")]
     return parts.card("Hours running low", parts.table(columns, rows))
 
 

@@ -200,15 +200,15 @@ def _marked(name: str, words: str) -> list[Cell]:
 
 
 _COLUMNS = (
-    parts.Column("group"),
-    parts.Column("resource"),
-    parts.Column("ceiling", is_number=True),
-    parts.Column("used", is_number=True),
-    parts.Column("own", is_number=True),
-    parts.Column("granted", is_number=True),
-    parts.Column("reserved", is_number=True),
-    parts.Column("left", is_number=True),
-    parts.Column("taken", is_number=True),
+    parts.TableColumn("group"),
+    parts.TableColumn("resource"),
+    parts.TableColumn("ceiling", is_number=True),
+    parts.TableColumn("used", is_number=True),
+    parts.TableColumn("own", is_number=True),
+    parts.TableColumn("granted", is_number=True),
+    parts.TableColumn("reserved", is_number=True),
+    parts.TableColumn("left", is_number=True),
+    parts.TableColumn("taken", is_number=True),
 )
 
 
