@@ -189,7 +189,16 @@ class Web:
             fields = self._form(request, body) if request.method == "POST" else {}
             admitted = await self.gate.admit(request)
             browser, is_new = self._browser(request)
-            visit = Visit(request, admitted.visitor, browser, self._settings, self.gate.can_leave, fields, self._cache)
+            visit = Visit(
+                request,
+                admitted.visitor,
+                browser,
+                self._settings,
+                self.gate.can_leave,
+                fields,
+                self._cache,
+                admitted.lasts,
+            )
             await admitted.visitor.prove()
             response = await handler(visit)
             if not response.prepared:

@@ -6,8 +6,9 @@ This file alone decides which credentials a request has. It does not ask whether
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Protocol
 
@@ -26,10 +27,14 @@ Network = IPv4Network | IPv6Network
 
 @dataclass(frozen=True)
 class Admitted:
-    """A user who is in. `renewed` is a session to store in the browser, None where it has the right one."""
+    """A user who is in. `renewed` is a session to store in the browser, None where it has the right one.
+
+    `lasts` returns False when a stream has to end, so that the browser comes again and its session is renewed.
+    """
 
     visitor: Visitor
     renewed: Session | None = None
+    lasts: Callable[[], bool] = lambda: True
 
 
 class Gate(Protocol):
@@ -110,7 +115,8 @@ class ClusterGate:
         if self.oidc is None:
             return Admitted(self._visitors.bearer(known.token))
         now = await self.oidc.renewed(known)
-        return Admitted(self._visitors.bearer(now.token), None if now == known else now)
+        renewed = None if now == known else now
+        return Admitted(self._visitors.bearer(now.token), renewed, partial(self.oidc.lasts, now))
 
     def _by_proxy(self, request: web.Request) -> str:
         """Return the token that a trusted proxy sent, "" where there is none."""

@@ -69,7 +69,8 @@ async def _follow(visit: Visit, response: web.StreamResponse, names: list[str] |
     away: float | None = None
     await response.write(b"retry: 2000\n\n")
     with visitor.hub.listening(names) as topic:
-        while True:
+        # A browser whose session is due for renewal comes again by itself.
+        while visit.lasts():
             visitor.touch()
             try:
                 await visitor.prove()

@@ -126,6 +126,10 @@ class Oidc:
             raise SignedOut("The sign-in failed: the token is not for this attempt.")
         return session
 
+    def lasts(self, session: Session) -> bool:
+        """Return False shortly before the end of a token that can be renewed."""
+        return not (session.expires and session.refresh) or session.expires - RENEW / 2 > self._clock()
+
     async def renewed(self, session: Session) -> Session:
         """Return the session with a token that lasts, the same one if it does. Raise SignedOut or Problem."""
         if not session.expires or session.expires - RENEW > self._clock():

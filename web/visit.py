@@ -7,7 +7,7 @@ changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -61,6 +61,7 @@ class Visit:
     can_leave: bool
     form: Mapping[str, str]
     cache: ViewCache
+    lasts: Callable[[], bool]
 
     def views(self, seen: Seen) -> Views:
         """Return the views of the groups that the user sees."""

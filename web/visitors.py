@@ -200,9 +200,11 @@ class Visitor:
 
     def _reject(self) -> None:
         self.is_rejected = True
-        self._own.wake()
+        self.hub.wake()
 
     async def close(self) -> None:
+        """Use the credentials no more: streams that are open end."""
+        self._reject()
         await self._shared.withdraw(self.key)
         await self._followed.close()
         await self.client.close()

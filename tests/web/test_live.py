@@ -119,6 +119,14 @@ async def test_a_stream_ends_within_a_minute_of_the_end_of_its_token_and_says_so
     assert (await browser.get("/live?since=x&ask=1")).status == 401
 
 
+async def test_a_stream_ends_when_its_user_signs_out(world: World, pages: Pages):
+    browser = await pages.signed_in(world.box.token)
+    async with listening(browser, "/") as stream:
+        await browser.post("/sign-out", {})
+        assert (await stream.event())[0] == "notice"
+        assert (await stream.event())[0] == "ended"
+
+
 async def test_while_the_api_server_is_away_pages_say_since_when_and_recover_by_themselves(world: World, tmp_path):
     await world.group("nlp", cpu=10)
     async with Proxy(tmp_path / "admin") as proxy, serving(world, server=proxy.url) as pages:

@@ -21,6 +21,7 @@ from joserfc.jwk import ECKey, KeySet
 
 from certs.pki import make_ca, make_serving
 from tests.web.conftest import Pages, World, serving
+from tests.web.test_live import listening
 from web.oidc import RENEW, Oidc, Provider
 
 CLIENT = "kubernetes"
@@ -167,6 +168,18 @@ async def test_a_token_is_renewed_before_it_ends_once_for_all_requests(pages: Pa
     fake.now += 600 - RENEW + 1
     assert (await browser.get("/")).status == 200
     assert fake.renewals == 2
+
+
+async def test_a_stream_ends_before_its_token_so_that_the_browser_comes_again_with_a_new_one(pages: Pages, provider):
+    fake, _ = provider
+    browser, _ = await signed_in(pages, fake)
+    async with listening(browser, "/") as stream:
+        fake.now += 600 - RENEW / 2 + 1
+        assert await stream.event() == ("", "")
+    asked = await browser.get("/live?since=x&ask=1")
+    assert (asked.status, fake.renewals) == (204, 1)
+    async with listening(browser, "/"):
+        assert fake.renewals == 1
 
 
 async def test_a_renewal_that_the_provider_refuses_ends_the_session(pages: Pages, provider):
