@@ -241,6 +241,11 @@ def _said(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
+def sentence(error: ApiError) -> str:
+    """Return a refusal without what Kubernetes puts before the sentence of a webhook: it says nothing to a person."""
+    return error.message.partition(" denied the request: ")[2] or error.message
+
+
 def is_outdated(error: ApiError) -> bool:
     """Return True if a test of the patch may have failed: then the group is another one than the person saw."""
     return isinstance(error, Invalid) and not error.details.get("causes")

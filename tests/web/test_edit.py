@@ -227,6 +227,8 @@ async def test_a_group_is_deleted_after_its_preview_and_a_second_time_is_no_erro
     assert "The API server would delete it" in page.words
     assert "limits.cpu 20 5 → 10" in page.words
     assert await hard(world, "chat")
+    assert (await browser.get("/groups/nlp/delete")).status == 200
+    await browser.get("/groups/chat/delete")
     fields = {"uid": page.field("uid")}
     answer = await browser.post("/groups/chat/delete", fields)
     assert (answer.status, "The group is deleted" in answer.words) == (200, True)
@@ -236,3 +238,25 @@ async def test_a_group_is_deleted_after_its_preview_and_a_second_time_is_no_erro
     await browser.get("/")
     assert (await browser.post("/groups/chat/delete", fields)).status == 200
     assert await hard(world, "chat") == {"limits.cpu": 1}
+
+
+async def test_a_deletion_gives_the_parent_back_what_is_not_spent(world: World, browser: Browser):
+    cards = "requests.nvidia.com/gpu"
+    await world.group("ml", used={f"cash/{cards}": "80", cards: 4}, **{f"cash/{cards}": "100", cards: 8})
+    await world.group("train", "ml", used={f"cash/{cards}": "30"}, **{f"cash/{cards}": "60", cards: 4})
+    page = await browser.reads("/groups/train/delete", "Its parent")
+    assert f"{cards} 8 4 → 8" in page.words
+    assert f"cash/{cards} 100 20 → 50" in page.words
+
+
+async def test_a_group_that_must_stay_says_why_and_offers_no_deletion(world: World, browser: Browser):
+    async def refuse(request: web.Request) -> web.Response | None:
+        if request.method != "DELETE":
+            return None
+        text = 'admission webhook "x" denied the request: group nlp has children: chat; delete them first'
+        return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": text}, status=403)
+
+    world.box.faults.append(refuse)
+    page = await browser.get("/groups/nlp/delete")
+    assert "It cannot be deleted: group nlp has children: chat; delete them first" in page.words
+    assert 'name="uid"' not in page.text

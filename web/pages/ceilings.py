@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bizrq.figures.groups.view import GroupView, ResourceView
 from bizrq.kube.client import ApiError
 from web import parts
-from web.changes import Hard, Typed
+from web.changes import Hard, Typed, sentence
 from web.html import Element, element, shown
 from web.parts import Cell, TableColumn
 
@@ -59,8 +59,7 @@ def field(name: str, text: str) -> Element:
 
 def refusal_of(error: ApiError, names: Iterable[str]) -> Refusal:
     """Return a refusal of the API server, beside the ceilings that its sentence names."""
-    # What Kubernetes puts before the sentence of a webhook says nothing to a person.
-    text = error.message.partition(" denied the request: ")[2] or error.message
+    text = sentence(error)
     of: dict[str, str] = {}
     rest = text
     # The longest name first: limits.cpu.A4 is not limits.cpu.

@@ -9,8 +9,9 @@ from typing import Any
 from aiohttp import web
 
 from bizrq.api import group as wire
-from bizrq.figures.groups.view import GroupView, group_view
+from bizrq.figures.groups.view import group_view
 from bizrq.kube.client import ApiError, Conflict, NotFound, Unauthorized, Unreachable
+from bizrq.units import names
 from web import changes, parts, rights
 from web.html import Element, element, shown
 from web.pages.ceilings import field
@@ -32,12 +33,12 @@ async def ask(visit: Visit) -> web.StreamResponse:
     except Unauthorized:
         raise
     except ApiError as error:
-        return await _show(visit, stored, [parts.notice("bad", shown(error.message))], status_of(error))
+        return await _show(visit, stored, [_refused(error)])
     managers = changes.other_managers(stored)
     said = [parts.notice("warn", element("strong", "Warning: "), shown(text)) for text in warnings]
     if managers:
-        names = ", ".join(map(shown, managers))
-        said.append(parts.notice("warn", element("strong", names), " keeps this group, and may create it again."))
+        keepers = ", ".join(map(shown, managers))
+        said.append(parts.notice("warn", element("strong", keepers), " keeps this group, and may create it again."))
     back = element("a", "Cancel", href=group_address(name), class_="button")
     button = element("button", f"Delete {shown(name)}", type="submit", class_="danger")
     text = "The API server would delete it. Hours that it has spent stay with its parent."
@@ -49,7 +50,11 @@ async def ask(visit: Visit) -> web.StreamResponse:
         element("div", button, back, class_="row"),
         class_="card",
     )
-    return await _show(visit, stored, [*said, sent])
+    return await _show(visit, stored, [*said, sent, *await _freed(visit, wire.from_dict(stored))])
+
+
+def _refused(error: ApiError) -> Element:
+    return parts.notice("bad", element("strong", "It cannot be deleted: "), shown(changes.sentence(error)))
 
 
 async def delete(visit: Visit) -> web.StreamResponse:
@@ -65,7 +70,7 @@ async def delete(visit: Visit) -> web.StreamResponse:
         return gone
     except ApiError as error:
         stored = await read(visit, name)
-        return await _show(visit, stored, [parts.notice("bad", shown(error.message))], status_of(error))
+        return await _show(visit, stored, [_refused(error)], status_of(error))
     except Unreachable as error:
         raise not_known(name, error) from None
     return gone
@@ -79,14 +84,18 @@ async def _show(
     view = found.groups.get(group.name) or group_view(group, (), visit.settings.catalog)
     title = f"Delete {group.name}"
     head = element("div", path_to(found, view), element("h1", shown(title)))
-    return answer(visit, title, [head, *content, *_freed(visit, found.groups.get(group.parent), group)], status=status)
+    return answer(visit, title, [head, *content], status=status)
 
 
-def _freed(visit: Visit, parent: GroupView | None, group: wire.GroupObject) -> list[Element]:
-    """Return what the parent gets back."""
+async def _freed(visit: Visit, group: wire.GroupObject) -> list[Element]:
+    """Return what the parent gets back: all that the group holds but the hours that it has spent."""
     if not group.parent:
         return []
+    parent = visit.views(await visit.visitor.seen()).groups.get(group.parent)
     if parent is None:
         return [parts.card("Its parent", element("p", f"{shown(group.parent)} is {UNSEEN}.", class_="unseen"))]
-    held = wire.held_of_parent(group, visit.settings.catalog)
-    return [parts.card("Its parent, before and after", of_parent(parent, {name: -n for name, n in held.items()}))]
+    catalog = visit.settings.catalog
+    spent = {name: n for name, n in wire.parse_amounts(group, group.status.used).items() if names.is_cash(name)}
+    held = wire.held_of_parent(group, catalog)
+    freed = {name: spent.get(name, 0) - n for name, n in held.items()}
+    return [parts.card("Its parent, before and after", of_parent(parent, freed))]
