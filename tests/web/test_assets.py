@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from tests.web.conftest import Pages
 from web import assets
 
+DECISIONS = Path(__file__).resolve().parents[2] / "docs" / "decisions"
 #: Files of other projects: version, licence and SHA-256, as their packages on npm have them.
 VENDORED = {
     "htmx.js": ("2.0.11", "Zero-Clause BSD", "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"),
@@ -27,6 +29,9 @@ def test_a_file_of_another_project_is_as_it_was_published_and_has_its_licence(na
 
 def test_the_decision_names_the_versions_that_are_here():
     assert f'version:"{VENDORED["htmx.js"][0]}"'.encode() in assets.by_name()["htmx.js"].body
+    decision = (DECISIONS / "0028-a-web-ui-without-a-build.md").read_text("utf-8")
+    for version, _, _ in VENDORED.values():
+        assert version in decision
 
 
 def test_every_other_script_is_ours_and_all_of_it_is_below_ten_kilobytes():
