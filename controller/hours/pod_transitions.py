@@ -52,7 +52,8 @@ class PodTransitions:
         try:
             yield changed
         finally:
-            self._changed.remove(changed)
+            # By identity: the sets of two collections may be equal.
+            self._changed[:] = (each for each in self._changed if each is not changed)
 
     def on_move(self, old: Object, new: Object) -> None:
         """Remember when a workload came to another group: its pods' hours end in one group and begin in the other."""

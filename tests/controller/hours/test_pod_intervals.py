@@ -460,3 +460,13 @@ async def test_a_model_that_node_constraints_prove_is_pageed(desk: Desk, constra
     desk.pod("a", since=0, **constraint)
     desk.at(2)
     assert spent(await desk.stored(RecordPage(), hard=OF_A100)) == res("cash/gpu=2 cash/gpu.A100=2")
+
+
+def test_a_collection_that_ends_takes_no_changes_from_another(desk: Desk) -> None:
+    """Their sets may be equal when the first one ends."""
+    pods = desk.stays._pods  # pyright: ignore[reportPrivateUsage]
+    with pods.tracking_changes() as changed:
+        with pods.tracking_changes():
+            pass
+        desk.pod("a", 0)
+        assert changed == {"a"}
