@@ -21,7 +21,7 @@ from bizrq.registration import PORT, SERVICE
 from bizrq.settings import Settings
 from bizrq.store import pause, processes
 from bizrq.store.overlaps import OVERLAPS
-from bizrq.store.processes import CERTS, CONFIG, CONTROLLER, WEBHOOKS
+from bizrq.store.processes import CERTS, CONFIG, CONTROLLER, WEB, WEBHOOKS
 from webhooks import label_policy
 
 Object = dict[str, Any]
@@ -30,14 +30,18 @@ Object = dict[str, Any]
 CONFIG_DIGEST = "bizrq.quota.biz.group/config"
 CLIENT_CA = "bizrq-client-ca"
 SECRET = CERTS
+#: The Secret with the keys of the web UI. Install makes it once, and never changes it.
+WEB_KEYS = "bizrq-web-keys"
 MANAGED, INSTALL = "app.kubernetes.io/managed-by", "bizrq-install"
 _LABELS = {"app.kubernetes.io/name": "bizrq", MANAGED: INSTALL}
 _CERTIFICATES, _SETTINGS, _CLIENTS = "/var/run/bizrq/certificates", "/etc/bizrq", "/etc/bizrq-clients"
 #: The memory that a process may take: its caches, and what docs/operations.md, "Bounds of a port" allows strangers.
-_MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi"}
+_MEMORY = {WEBHOOKS: "2Gi", CONTROLLER: "2Gi", CERTS: "256Mi", WEB: "1Gi"}
 #: Seconds in which a process ends that has no reviews to answer; the webhooks take so long besides those.
 _GRACE = 10
-_METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092}
+_METRICS = {WEBHOOKS: 9090, CONTROLLER: 9091, CERTS: 9092, WEB: 9093}
+#: The web UI stops nothing when it is away: its pods may be evicted for others.
+_CRITICAL = frozenset({WEBHOOKS, CONTROLLER, CERTS})
 
 #: The kinds of API priority, which an API server may lack.
 PRIORITIES = (
@@ -124,7 +128,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _controller(plan),
         *policy_objects(plan.namespace, settings),
     ]
-    return [{**obj, "metadata": {**obj["metadata"], "labels": _labels(obj)}} for obj in found]
+    return [labelled(obj) for obj in found]
 
 
 def priority_objects(namespace: str) -> list[Object]:
@@ -152,25 +156,30 @@ def outdated(namespace: str) -> list[Object]:
 
 
 def stored_by_processes(namespace: str) -> list[Object]:
-    """Return what the processes store besides the records of groups: uninstall deletes it."""
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace}}
-    return [secret, overlap.overlap_list({}), *outdated(namespace), pause.marker(namespace)]
+    """Return what is stored once for the processes, besides the records of groups: uninstall deletes it."""
+    secrets = [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}}
+        for name in (SECRET, WEB_KEYS)
+    ]
+    return [*secrets, overlap.overlap_list({}), *outdated(namespace), pause.marker(namespace)]
 
 
-def _labels(obj: Object) -> dict[str, str]:
-    return {**_LABELS, **obj["metadata"].get("labels", {})}
+def labelled(obj: Object) -> Object:
+    """Return an object with the labels of what install applies."""
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {**metadata, "labels": {**_LABELS, **metadata.get("labels", {})}}}
 
 
-def _metadata(name: str, plan: InstallPlan) -> Object:
+def metadata_of(name: str, plan: InstallPlan) -> Object:
     return {"name": name, "namespace": plan.namespace}
 
 
-def _selector(process: str) -> dict[str, str]:
+def selector(process: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "bizrq", "app.kubernetes.io/component": process.removeprefix("bizrq-")}
 
 
 def _config_map(name: str, plan: InstallPlan, file: str, text: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(name, plan), "data": {file: text}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata_of(name, plan), "data": {file: text}}
 
 
 def _service(plan: InstallPlan) -> Object:
@@ -178,8 +187,8 @@ def _service(plan: InstallPlan) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(WEBHOOKS, plan),
-        "spec": {"selector": _selector(WEBHOOKS), "ports": [port]},
+        "metadata": metadata_of(WEBHOOKS, plan),
+        "spec": {"selector": selector(WEBHOOKS), "ports": [port]},
     }
 
 
@@ -188,8 +197,8 @@ def _disruption_budget(plan: InstallPlan) -> Object:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(WEBHOOKS, plan),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": _selector(WEBHOOKS)}},
+        "metadata": metadata_of(WEBHOOKS, plan),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": selector(WEBHOOKS)}},
     }
 
 
@@ -203,9 +212,9 @@ def _network_policy(plan: InstallPlan) -> Object:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(WEBHOOKS, plan),
+        "metadata": metadata_of(WEBHOOKS, plan),
         "spec": {
-            "podSelector": {"matchLabels": _selector(WEBHOOKS)},
+            "podSelector": {"matchLabels": selector(WEBHOOKS)},
             "policyTypes": ["Ingress"],
             "ingress": [reviews, metrics],
         },
@@ -225,29 +234,40 @@ def _webhooks(plan: InstallPlan) -> Object:
         # The process reads it again when it changes, so a new CA starts no new pods.
         mounts[_CLIENTS] = {"name": "client-ca", "configMap": {"name": CLIENT_CA}}
         arguments += ["--client-ca", f"{_CLIENTS}/ca.crt", "--client-name", plan.client_name]
-    return _deployment(
+    return deployment(
         WEBHOOKS,
         plan,
         plan.replicas,
-        arguments,
+        _of_cluster(plan, arguments),
         ports={"webhooks": PORT},
         mounts=mounts,
-        # They drain, answer what is under way, and close.
-        grace=plan.drain_delay + int(ANSWERING) + _GRACE,
+        grace=grace_of(plan),
     )
 
 
 def _controller(plan: InstallPlan) -> Object:
-    return _deployment(CONTROLLER, plan, plan.replicas, [])
+    return deployment(CONTROLLER, plan, plan.replicas, _of_cluster(plan, []))
 
 
 def _certs(plan: InstallPlan) -> Object:
     """Return the Deployment of bizrq-certs; one replica is enough, because the Secret keeps the certificates."""
     mounts = {_CERTIFICATES: {"name": "certificates", "emptyDir": {"medium": "Memory"}}}
-    return _deployment(CERTS, plan, 1, ["--cert-dir", _CERTIFICATES, "--secret", SECRET], mounts=mounts, counts=False)
+    arguments = _of_cluster(plan, ["--cert-dir", _CERTIFICATES, "--secret", SECRET])
+    return deployment(CERTS, plan, 1, arguments, mounts=mounts, counts=False)
 
 
-def _deployment(
+def grace_of(plan: InstallPlan) -> int:
+    """Return the seconds in which a process ends that drains, answers what is under way, and closes."""
+    return plan.drain_delay + int(ANSWERING) + _GRACE
+
+
+def _of_cluster(plan: InstallPlan, arguments: list[str]) -> list[str]:
+    """Return the arguments of a process that has an account with rights."""
+    anonymous = ["--metrics-anonymous"] if plan.metrics_anonymous else []
+    return ["--namespace", plan.namespace, *arguments, *anonymous]
+
+
+def deployment(
     process: str,
     plan: InstallPlan,
     replicas: int,
@@ -264,9 +284,7 @@ def _deployment(
     terminationGracePeriodSeconds.
     """
     logs = ["--log-format", plan.log_format.value, "--log-level", plan.log_level.value]
-    volumes, command = dict(mounts or {}), [process, "--namespace", plan.namespace, *logs, *arguments]
-    if plan.metrics_anonymous:
-        command.append("--metrics-anonymous")
+    volumes, command = dict(mounts or {}), [process, *logs, *arguments]
     annotations: dict[str, str] = {}
     if plan.config and counts:
         volumes[_SETTINGS] = {"name": "config", "configMap": {"name": CONFIG}}
@@ -274,10 +292,10 @@ def _deployment(
         # A process reads its configuration once, so a new text has to start new pods.
         annotations[CONFIG_DIGEST] = processes.digest(plan.config)
     template: Object = {
-        "metadata": {"labels": _selector(process), **({"annotations": annotations} if annotations else {})},
+        "metadata": {"labels": selector(process), **({"annotations": annotations} if annotations else {})},
         "spec": {
             "serviceAccountName": process,
-            "priorityClassName": "system-cluster-critical",
+            **({"priorityClassName": "system-cluster-critical"} if process in _CRITICAL else {}),
             "terminationGracePeriodSeconds": grace,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "affinity": _on_different_nodes(process),
@@ -288,10 +306,10 @@ def _deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(process, plan),
+        "metadata": metadata_of(process, plan),
         "spec": {
             "replicas": replicas,
-            "selector": {"matchLabels": _selector(process)},
+            "selector": {"matchLabels": selector(process)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "template": template,
         },
@@ -328,6 +346,6 @@ def _container(
 
 def _on_different_nodes(process: str) -> Object:
     """Return an affinity that prefers nodes without another pod of the process."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _selector(process)}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector(process)}}
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}

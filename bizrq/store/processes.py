@@ -21,7 +21,7 @@ from bizrq.kube.client import AlreadyExists, ApiError, ConfigError, KubeClient, 
 from bizrq.kube.lease import LEASES
 
 #: The names of the processes, which their Deployments have too.
-WEBHOOKS, CONTROLLER, CERTS = "bizrq-webhooks", "bizrq-controller", "bizrq-certs"
+WEBHOOKS, CONTROLLER, CERTS, WEB = "bizrq-webhooks", "bizrq-controller", "bizrq-certs", "bizrq-web"
 #: The ConfigMap with the configuration of the processes.
 CONFIG = "bizrq-config"
 #: Seconds for which a Lease counts after it was renewed, and between two renewals.

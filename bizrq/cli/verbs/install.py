@@ -19,6 +19,7 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, prog
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
+    from bizrq.cli.manifests_of_web import WebPlan
     from bizrq.kube.client import KubeClient
 
 _Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
@@ -60,6 +61,21 @@ def install(
     api_priority: Annotated[
         bool, typer.Option(help="Reserve a share of the API server's seats for the processes' own requests.")
     ] = True,
+    web: Annotated[bool, typer.Option("--web", help="Install the web UI too; needs --web-url.")] = False,
+    web_url: Annotated[
+        str, typer.Option(help="Address at which browsers reach the web UI, like https://quota.corp.")
+    ] = "",
+    web_tls_secret: Annotated[
+        str,
+        typer.Option(help="Secret with tls.crt and tls.key for the web UI; without it an ingress in front has TLS."),
+    ] = "",
+    web_oidc_issuer: Annotated[
+        str, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp/realm.")
+    ] = "",
+    web_oidc_client_id: Annotated[str, typer.Option(help="Client of the provider; needs --web-oidc-issuer.")] = "",
+    web_oidc_secret: Annotated[
+        str, typer.Option(help="Secret with the key client-secret, unless the client is a public one.")
+    ] = "",
     wait: Annotated[bool, typer.Option(help="Wait until the webhooks are ready and registered.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for ready and registered webhooks.")] = 180,
     dry_run: _DryRun = False,
@@ -80,8 +96,10 @@ def install(
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.install_config import configuration, requires_use
     from bizrq.store import pause
+    from bizrq.store.processes import WEB
 
     settings_of(config)
+    pages = _web_plan(web, web_url, web_tls_secret, web_oidc_issuer, web_oidc_client_id, web_oidc_secret)
     given = config.read_text("utf-8") if config is not None else None
     plan = manifests_of_bizrq.InstallPlan(
         namespace,
@@ -97,13 +115,13 @@ def install(
         api_priority=api_priority,
     )
     if dry_run:
-        _, objects = _planned(plan, configuration(given, None))
+        _, objects = _planned(plan, configuration(given, None), pages)
         print_objects(objects, output)
         return
 
     async def work(client: KubeClient) -> None:
         installed = await _installed(client, namespace)
-        final, objects = _planned(plan, configuration(given, installed))
+        final, objects = _planned(plan, configuration(given, installed), pages)
         priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
         others = [obj for obj in objects if obj not in (*priorities, *definitions)]
@@ -114,6 +132,8 @@ def install(
         for obj in definitions:
             await _established(client, obj)
         for obj in others:
+            if obj["kind"] == "ServiceAccount" and obj["metadata"]["name"] == WEB:
+                await _make_keys(client, namespace)
             await apply(client, obj)
         if wait:
             await _served(client, plan, timeout)
@@ -136,12 +156,51 @@ def install(
     run_on(client_for(where), work)
 
 
-def _planned(plan: InstallPlan, text: str) -> tuple[InstallPlan, list[dict[str, Any]]]:
+def _web_plan(web: bool, url: str, tls_secret: str, issuer: str, client: str, client_secret: str) -> WebPlan | None:
+    """Return how the web UI is installed, None where it is not. Raise Failure."""
+    from bizrq.cli.manifests_of_web import WebPlan
+
+    given = {
+        "--web-url": url,
+        "--web-tls-secret": tls_secret,
+        "--web-oidc-issuer": issuer,
+        "--web-oidc-client-id": client,
+        "--web-oidc-secret": client_secret,
+    }
+    if not web:
+        if alone := [flag for flag, value in given.items() if value]:
+            raise Failure(f"{alone[0]} needs --web", EXIT_BAD_INPUT)
+        return None
+    if not url.startswith("https://"):
+        raise Failure(
+            f"--web needs --web-url, an address like https://quota.corp: {url[:200]!r} is none", EXIT_BAD_INPUT
+        )
+    if bool(issuer) != bool(client):
+        raise Failure("--web-oidc-issuer and --web-oidc-client-id need each other", EXIT_BAD_INPUT)
+    if client_secret and not issuer:
+        raise Failure("--web-oidc-secret needs --web-oidc-issuer", EXIT_BAD_INPUT)
+    return WebPlan(url, tls_secret, issuer, client, client_secret)
+
+
+async def _make_keys(client: KubeClient, namespace: str) -> None:
+    """Make the Secret with the keys of the web UI, where there is none: other keys would sign everybody out."""
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.cli.manifests_of_web import keys
+    from bizrq.kube.client import AlreadyExists
+
+    secret = keys(namespace)
+    with contextlib.suppress(AlreadyExists):
+        await client.create(resource_of(secret), secret)
+        report(secret, "created")
+
+
+def _planned(plan: InstallPlan, text: str, web: WebPlan | None) -> tuple[InstallPlan, list[dict[str, Any]]]:
     """Return the plan with this configuration, and its objects. Raise Failure."""
     from dataclasses import replace
 
     from bizrq.api.config import ConfigurationError
     from bizrq.cli import manifests_of_bizrq
+    from bizrq.cli.manifests_of_web import web_objects
     from bizrq.settings import loads
 
     try:
@@ -149,7 +208,8 @@ def _planned(plan: InstallPlan, text: str) -> tuple[InstallPlan, list[dict[str, 
     except ConfigurationError as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     final = replace(plan, config=text)
-    return final, manifests_of_bizrq.install_objects(settings, final)
+    objects = manifests_of_bizrq.install_objects(settings, final)
+    return final, [*objects, *(web_objects(final, web) if web is not None else [])]
 
 
 async def _installed(client: KubeClient, namespace: str) -> str | None:
@@ -202,15 +262,20 @@ def uninstall(
     The namespace is deleted only if install created it.
     """
     from bizrq.cli import manifests_of_bizrq
+    from bizrq.cli.manifests_of_web import WebPlan, web_objects
     from bizrq.kube.admission import REGISTRATIONS
     from bizrq.registration import NAME
+    from bizrq.store.processes import WEB
 
     plan = manifests_of_bizrq.InstallPlan(namespace, "", 1, " ", client_ca=" ", api_servers=(" ",))
-    objects = list(reversed(manifests_of_bizrq.install_objects(settings_of(None), plan)))
+    made = [*manifests_of_bizrq.install_objects(settings_of(None), plan), *web_objects(plan, WebPlan("https://web"))]
+    objects = list(reversed(made))
     kept = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
     going = [obj for obj in objects if obj not in kept]
     # Delete the namespace after the objects in it, and what the processes store after them.
-    accounts = next(i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount")
+    accounts = next(
+        i for i, obj in enumerate(going) if obj["kind"] == "ServiceAccount" and obj["metadata"]["name"] != WEB
+    )
     going[accounts:accounts] = manifests_of_bizrq.stored_by_processes(namespace)
     registered = {"kind": REGISTRATIONS.kind, "metadata": {"name": NAME}}
     if dry_run:

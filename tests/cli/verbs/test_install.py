@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -580,38 +581,37 @@ async def test_pods_have_time_to_drain_and_to_answer_what_is_under_way() -> None
 async def test_a_longer_drain_gets_a_longer_grace_period(bizrq: Bizrq, delay: int) -> None:
     """What the others need does not depend on it."""
     result = await bizrq("install", "--dry-run", "--drain-delay", delay)
-    processes = _processes(list(yaml.safe_load_all(result.out)))
-    for name, (command, grace) in processes.items():
+    for name, (command, grace) in processes(list(yaml.safe_load_all(result.out))).items():
         if name == rbac.WEBHOOKS:
             assert _value(command, "--drain-delay") == str(delay)
             assert grace >= delay + ANSWERING + SCRAPED + 5
         else:
             assert "--drain-delay" not in command
-            assert grace == _processes(planned())[name][1]
+            assert grace == processes(planned())[name][1]
 
 
 @pytest.mark.parametrize(("form", "level"), [("text", "info"), ("json", "debug"), ("json", "error")])
 async def test_every_process_logs_as_install_is_told(bizrq: Bizrq, form: str, level: str) -> None:
     result = await bizrq("install", "--dry-run", "--log-format", form, "--log-level", level)
-    commands = [command for command, _ in _processes(list(yaml.safe_load_all(result.out))).values()]
+    commands = [command for command, _ in processes(list(yaml.safe_load_all(result.out))).values()]
     assert [_value(command, "--log-format") for command in commands] == [form] * 3
     assert [_value(command, "--log-level") for command in commands] == [level] * 3
 
 
 async def test_installed_commands_are_ones_that_the_processes_take() -> None:
     """Each process parses its own command: an unknown flag or value would end it at once."""
-    for name, (command, _) in _processes(planned(drain_delay=600, log_level=LogLevel.WARNING)).items():
-        parsed = _parsed(name, command[1:])
-        assert parsed["log_level"] is LogLevel.WARNING
-        assert parsed["log_format"] is LogFormat.TEXT
-        assert parsed.get("drain_delay") == (600 if name == rbac.WEBHOOKS else None)
+    for name, (command, _) in processes(planned(drain_delay=600, log_level=LogLevel.WARNING)).items():
+        said = parsed(PROCESSES[name], command[1:])
+        assert said["log_level"] is LogLevel.WARNING
+        assert said["log_format"] is LogFormat.TEXT
+        assert said.get("drain_delay") == (600 if name == rbac.WEBHOOKS else None)
 
 
-def _parsed(name: str, words: list[str]) -> dict[str, Any]:
+def parsed(process: Callable[..., None], words: list[str]) -> dict[str, Any]:
     """What a process is called with, with these words on its command line."""
     found: dict[str, Any] = {}
 
-    @functools.wraps(PROCESSES[name])
+    @functools.wraps(process)
     def noted(**values: Any) -> None:
         found.update(values)
 
@@ -622,7 +622,7 @@ def _parsed(name: str, words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _processes(objects: list[Object]) -> dict[str, tuple[list[str], int]]:
+def processes(objects: list[Object]) -> dict[str, tuple[list[str], int]]:
     """By name of the Deployment: its command and its grace period in seconds."""
     found = {}
     for obj in objects:
