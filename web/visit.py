@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from web.visitors import Seen, Visitor
 
 #: The pages that the header links to, by address.
-NAVIGATION: Sequence[tuple[str, str]] = (("/", "Overview"), ("/tree", "Tree"))
+NAVIGATION: Sequence[tuple[str, str]] = (("/", "Overview"), ("/tree", "Tree"), ("/fit", "Fit"))
 _HTMX = {
     "includeIndicatorStyles": False,
     "allowEval": False,
@@ -164,7 +164,7 @@ def _document(title: str, body: Element) -> Element:
         element("meta", name="htmx-config", content=json.dumps(_HTMX)),
         element("title", f"{title} · bizrq"),
         element("link", rel="icon", type="image/svg+xml", href=assets.address("icon.svg")),
-        element("link", rel="stylesheet", href=assets.address("app.css")),
+        *(element("link", rel="stylesheet", href=assets.address(name)) for name in ("app.css", "pages.css")),
         *(element("script", src=assets.address(name), defer="") for name in ("htmx.js", "app.js", "sse.js")),
     )
     return element("html", head, body, lang="en")
