@@ -11,6 +11,7 @@ from web.pages.delete import ask, delete
 from web.pages.edit import change, edit
 from web.pages.fit import fit_answer, fit_form
 from web.pages.group import group, open_group
+from web.pages.hours import bill_file, hours
 from web.pages.overview import overview
 from web.pages.tree import tree
 from web.visit import Visit
@@ -30,4 +31,8 @@ PAGES: Sequence[tuple[str, str, Handler]] = (
     ("POST", "/new", create),
     ("GET", "/fit", fit_form),
     ("POST", "/fit", fit_answer),
+    ("GET", "/hours", hours),
+    ("GET", "/hours.csv", bill_file),
+    ("GET", "/hours/{name}", hours),
+    ("GET", "/hours/{name}/bill.csv", bill_file),
 )
