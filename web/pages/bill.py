@@ -82,7 +82,7 @@ def _cell(found: Bill, head: str, cell: Cell, of_group: Callable[[str], str]) ->
         return element("strong", text)
     if cell.tone is Tone.ALARM:
         return element("span", text, class_="is-over")
-    if cell.text == "?" and found.books.unread:
+    if cell.text == "?" and head != "budget" and found.books.unread:
         return element("span", UNSEEN, class_="unseen")
     if head == GroupBy.GROUP.value and cell.text in found.books.groups:
         return element("a", text, href=of_group(cell.text))
