@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 from bizrq.html.charts import LETTER, WIDTH, Axis, axis_of, text_width, tick_text
 from bizrq.html.elements import element
 
-_GAP, _TOP, _TALL = 8, 22, 160
+_GAP, _TOP, _TALL, _MARK = 8, 22, 160, 4
 _LEFT_COLOR, _LATER_COLOR, _GRID_COLOR, _AXIS_COLOR = "#3b7dc4", "#8fb4dc", "#8886", "#888"
 
 
@@ -48,7 +48,8 @@ def burn_down(title: str, known: Sequence[Moment], later: Sequence[Moment], one:
         drawn.append(frame.line("ahead", _LATER_COLOR, [known[-1], *later]))
     drawn += [frame.mark("past", _LEFT_COLOR, each) for each in known]
     drawn += [frame.mark("ahead", _LATER_COLOR, each) for each in later if each.label]
-    drawn += _texts(frame, [each for each in moments if each.label])
+    drawn += _labels(frame, [each for each in moments if each.label])
+    drawn += _amounts(frame, known, later)
     height = _TOP + _TALL + 2 * LETTER + 4
     parts = (element("title", title), *drawn)
     return element("svg", *parts, role="img", aria_label=title, viewBox=f"0 0 {WIDTH} {height}")
@@ -64,36 +65,60 @@ class _Frame:
         self._length = max(1, max(each.at for each in moments) - self._first)
 
     def x(self, at: int) -> int:
-        # A mark at the edge is drawn whole.
-        return self.left + 4 + (at - self._first) * (WIDTH - self.left - 8) // self._length
+        return self._x(at, 1)
 
     def y(self, amount: int) -> int:
-        return _TOP + _TALL - self._axis.place(amount, _TALL)
+        return self._y(amount, 1)
+
+    def _x(self, at: int, parts: int) -> int:
+        # A mark at the edge is drawn whole.
+        length = (WIDTH - self.left - 2 * _MARK) * parts
+        return (self.left + _MARK) * parts + (at - self._first) * length // self._length
+
+    def _y(self, amount: int, parts: int) -> int:
+        return (_TOP + _TALL) * parts - self._axis.place(amount, _TALL * parts)
+
+    def span(self, moment: Moment, text: str) -> tuple[int, int]:
+        """Return where a text begins and ends that is centred on a moment as far as the edges allow."""
+        width = text_width(text)
+        start = max(self.left, min(self.x(moment.at) - width // 2, WIDTH - width))
+        return start, start + width
 
     def line(self, kind: str, color: str, moments: Sequence[Moment], dashes: str = "") -> Element:
-        points = " ".join(f"{self.x(each.at)},{self.y(each.amount)}" for each in moments)
+        # Tenths keep a straight line straight.
+        tenths = ((self._x(each.at, 10), self._y(each.amount, 10)) for each in moments)
+        points = " ".join(f"{x // 10}.{x % 10},{y // 10}.{y % 10}" for x, y in tenths)
         dashed = {"stroke_dasharray": dashes} if dashes else {}
         return element("polyline", class_=f"line {kind}", points=points, fill="none", stroke=color, **dashed)
 
     def mark(self, kind: str, color: str, moment: Moment) -> Element:
         title = element("title", f"{moment.label}: {moment.text}")
         x, y = self.x(moment.at), self.y(moment.amount)
-        return element("circle", title, class_=f"mark {kind}", fill=color, cx=x, cy=y, r=4)
+        return element("circle", title, class_=f"mark {kind}", fill=color, cx=x, cy=y, r=_MARK)
 
 
-def _texts(frame: _Frame, moments: Sequence[Moment]) -> Iterator[Element]:
-    """Yield the labels below the axis and the amounts above the marks, each where it touches no other one."""
-    for is_label in (True, False):
-        free = frame.left
-        # The last one has its place first, then the others from the left as far as they fit.
-        taken: list[tuple[int, int]] = []
-        for moment in (*moments[-1:], *moments[:-1]):
-            text = moment.label if is_label else moment.text
-            width = text_width(text)
-            start = min(max(frame.x(moment.at) - width // 2, free), WIDTH - width)
-            if start < 0 or any(start < end + _GAP and begin < start + width + _GAP for begin, end in taken):
-                continue
-            taken.append((start, start + width))
-            y = _TOP + _TALL + LETTER + 8 if is_label else max(LETTER, frame.y(moment.amount) - 8)
-            style = {"class_": "tick"} if is_label else {}
-            yield element("text", text, x=start + width // 2, y=y, text_anchor="middle", **style)
+def _labels(frame: _Frame, moments: Sequence[Moment]) -> Iterator[Element]:
+    """Yield the labels below the axis, from the last to the first, each where it does not touch another one."""
+    taken: list[tuple[int, int]] = []
+    for moment in reversed(moments):
+        start, end = frame.span(moment, moment.label)
+        if all(end + _GAP <= left or right + _GAP <= start for left, right in taken):
+            taken.append((start, end))
+            x, y = (start + end) // 2, _TOP + _TALL + LETTER + 8
+            yield element("text", moment.label, class_="tick", x=x, y=y, text_anchor="middle")
+
+
+def _amounts(frame: _Frame, known: Sequence[Moment], later: Sequence[Moment]) -> Iterator[Element]:
+    """Yield the amounts beside the marks: above what is known, and below what will be, where a line falls to it."""
+    taken: list[tuple[int, int, int]] = []
+    for moment in (*known[::-1], *later[::-1]):
+        start, end = frame.span(moment, moment.text)
+        at = frame.y(moment.amount)
+        lower = at + LETTER + 6
+        y = lower if moment in later and lower <= _TOP + _TALL else max(LETTER, at - 8)
+        beside = (
+            abs(y - other) >= LETTER + 2 or end + _GAP <= left or right + _GAP <= start for left, right, other in taken
+        )
+        if moment.label and all(beside):
+            taken.append((start, end, y))
+            yield element("text", moment.text, x=(start + end) // 2, y=y, text_anchor="middle")

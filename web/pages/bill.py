@@ -76,6 +76,8 @@ def _table(found: Bill, of_group: Callable[[str], str]) -> Element:
 
 def _cell(found: Bill, head: str, cell: Cell, of_group: Callable[[str], str]) -> parts.Cell:
     text = shown(cell.text)
+    if not text:
+        return text
     if cell.tone is Tone.TOTAL:
         if text == "TOTAL":
             text = "Total of what is visible" if found.books.unread else "Total"

@@ -53,7 +53,8 @@ def burnt_down(books: HoursRecords, top: str | None, of_group: Callable[[str], s
     if not has_past:
         content.append(parts.card("Periods before", element("p", f"Statements are {UNSEEN}.", class_="unseen")))
     elif past := _past(books):
-        content.append(parts.card("Over periods", element("div", *past, class_="columns")))
+        title = element("h2", "Over periods")
+        content.append(element("section", title, element("div", *past, class_="columns"), class_="block"))
     return content
 
 
@@ -69,7 +70,7 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
     def at(time: int, used: int, label: str = "") -> Moment:
         made = left(used)
         minute = time // _MINUTE * _MINUTE
-        named = f"{label} {format_local_time(minute, zone)}" if label else ""
+        named = "" if not label else label if label == "now" else f"{label} {format_local_time(minute, zone)}"
         return Moment(time, made.amount, named, made.text if label else "")
 
     starts = [period.start for period in books.open_periods(each.group) if period.start is not None]
@@ -81,7 +82,9 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
     if length:
         later.append(at(end, each.projected, "end" if each.until is not None else "in 30 days,"))
     title = f"{each.group}, {name}: what is left of {format_hours(name, each.budget.hard)} {unit(name)}"
-    said = f"{format_left(name, each.budget.hard, each.used)} left; exhausted: {format_exhaustion(each)}"
+    counted = format_local_time(each.counted // _MINUTE * _MINUTE, zone)
+    left_now = format_left(name, each.budget.hard, each.used)
+    said = f"{left_now} left now, counted up to {counted}; exhausted: {format_exhaustion(each)}"
     caption = element("figcaption", element("strong", shown(title)), element("br"), shown(said))
     drawn = burn_down(shown(f"{title}. {said}"), known, later, one_hour(name))
     return element("figure", caption, drawn, class_="card chart")

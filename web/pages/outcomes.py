@@ -54,16 +54,16 @@ def summary(outcomes: Sequence[DryRunOutcome]) -> str:
 
 def answers(outcomes: Sequence[DryRunOutcome]) -> list[Element]:
     """Return a table of all objects, and an explanation of each."""
-    columns = (Column("object"), Column("answer"), Column("charged to"), Column("replicas that fit"), Column("why"))
+    fitting = Column("replicas that fit", is_number=True)
+    columns = (Column("object"), Column("answer"), Column("charged to"), fitting, Column("why"))
     rows: list[list[Cell]] = []
     for number, outcome in enumerate(outcomes):
         name = shown(f"{outcome.kind} {outcome.full_name}")
         link = element("a", name, href=f"#object-{number}") if number < EXPLAINED else name
         most = most_replicas(outcome)
-        # Only a number is aligned; what cannot be said has no number.
-        fitting = str(most) if most is not None and not outcome.is_unknown else ""
+        number_of = str(most) if most is not None and not outcome.is_unknown else ""
         words = element("span", *answer_tag(outcome), class_="row")
-        rows.append([link, words, _charged(outcome), fitting, shown(next(_reasons(outcome), ""))])
+        rows.append([link, words, _charged(outcome), number_of, shown(next(_reasons(outcome), ""))])
     note = f"Below, the first {EXPLAINED} of {len(outcomes)} are explained." if len(outcomes) > EXPLAINED else ""
     table = parts.table(columns, rows, caption=note, label="Answers by object")
     return [table, *(_explained(number, each, outcomes) for number, each in enumerate(outcomes[:EXPLAINED]))]
