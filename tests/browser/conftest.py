@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["pages", "world"]
 
-#: Every page, with the texts that people may give it. `OK` is what all of them answer.
+#: Every page, as people may ask for it.
 ADDRESSES = (
     "/",
     "/tree",
     "/tree?view=table",
     "/tree?q=nlp&scarce=1",
     "/groups/team",
+    "/groups/team/edit",
+    "/groups/team/delete",
+    "/new?parent=ai",
     "/fit",
     "/fit?what=deployment/chat&namespace=default",
     "/hours",

@@ -12,7 +12,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.units.names import Catalog
 from web import parts
 from web.html import Element, element, shown
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 
 #: The most rows of each table; what differs comes first.
 ROWS = 500
@@ -50,7 +50,13 @@ def _unread(found: Audit) -> list[Element]:
 
 
 def _checked(results: Sequence[CheckResult]) -> Element:
-    columns = (Column("object"), Column("group"), Column("from"), Column("lines", is_number=True), Column("result"))
+    columns = (
+        TableColumn("object"),
+        TableColumn("group"),
+        TableColumn("from"),
+        TableColumn("lines", is_number=True),
+        TableColumn("result"),
+    )
     rows: list[list[Cell]] = []
     for each in sorted(results, key=lambda each: not each.differences)[:ROWS]:
         result: Cell = parts.tag("equal", "good")
@@ -66,4 +72,4 @@ def _checked(results: Sequence[CheckResult]) -> Element:
 def _remarked(remarks: Sequence[Mapping[str, Any]]) -> Element:
     rows = [[shown(each[key]) for key in _REMARKS] for each in remarks[:ROWS]]
     more = f"The first {ROWS} of {len(remarks)}." if len(remarks) > ROWS else ""
-    return parts.table([Column(key) for key in _REMARKS], rows, caption=more, label="Remarks")
+    return parts.table([TableColumn(key) for key in _REMARKS], rows, caption=more, label="Remarks")

@@ -25,7 +25,7 @@ from bizrq.hours.bill import BillRow, GroupBy
 from bizrq.html.charts import Bar, bar_chart, column_chart
 from web import parts
 from web.html import Element, element, shown
-from web.parts import UNSEEN, Column
+from web.parts import UNSEEN, TableColumn
 
 #: The most rows of the table, bars of a chart, columns of a chart, and charts.
 ROWS, BARS, COLUMNS, CHARTS = 500, 12, 24, 6
@@ -69,7 +69,7 @@ def _facts(found: Bill) -> str:
 def _table(found: Bill, of_group: Callable[[str], str]) -> Element:
     made = bill_table(found)
     used = [number for number, _ in enumerate(made.heads) if any(line[number].text for line in made.lines)]
-    columns = [Column(made.heads[number], is_number=made.heads[number] in made.numbers) for number in used]
+    columns = [TableColumn(made.heads[number], is_number=made.heads[number] in made.numbers) for number in used]
     rows = [[_cell(found, made.heads[n], line[n], of_group) for n in used] for line in made.lines[:ROWS]]
     return parts.table(columns, rows, label="Bill")
 

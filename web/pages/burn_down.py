@@ -26,7 +26,7 @@ from bizrq.html.lines import Moment, burn_down
 from web import parts
 from web.html import Element, element, shown
 from web.pages.bill import figure, unread_notice
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 
 #: The most charts of a page, the most rows of a table, and the moments of a projection.
 CHARTS, ROWS, _STEPS = 6, 500, 24
@@ -92,11 +92,11 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
 
 def _budgets(ahead: Sequence[BudgetOutlook], of_group: Callable[[str], str]) -> list[Element]:
     columns = (
-        Column("group"),
-        Column("resource"),
-        Column("exhausted"),
-        *(Column(head, is_number=True) for head in ("budget", "used", "left", "burn per hour", "left at the end")),
-        Column("workloads that burn most"),
+        TableColumn("group"),
+        TableColumn("resource"),
+        TableColumn("exhausted"),
+        *(TableColumn(head, is_number=True) for head in ("budget", "used", "left", "burn per hour", "left at the end")),
+        TableColumn("workloads that burn most"),
     )
     rows: list[list[Cell]] = []
     for each in sorted(ahead, key=urgency)[:ROWS]:

@@ -27,7 +27,7 @@ from bizrq.workloads.demand.offline import objects_in
 from web import parts
 from web.html import Element, element, shown
 from web.pages.outcomes import answers, explanation, said, summary
-from web.parts import UNSEEN, Cell, Column
+from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
 from web.visit import Visit, answer, form
 
@@ -141,7 +141,7 @@ def _cost(found: StoredWorkload) -> list[Element]:
         why = f"It cannot be counted, so it counts as zero and cannot grow: {shown(found.error)}"
         return [parts.notice("bad", why)]
     rows = cost_rows(found)
-    columns = (Column("resource"), *(Column(head, is_number=True) for head in ("costs", "left", "hard")))
+    columns = (TableColumn("resource"), *(TableColumn(head, is_number=True) for head in ("costs", "left", "hard")))
     return [parts.table(columns, rows, label="What it costs")] if rows else []
 
 

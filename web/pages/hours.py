@@ -40,7 +40,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedHours:
     """What the address asks for: a group and those below it, all groups for ""; a view, and for a bill its form."""
 
     top: str = ""
@@ -74,7 +74,7 @@ class Asked:
         return f"{path}{replace(self, view='').query}"
 
 
-def asked_by(visit: Visit) -> Asked:
+def asked_by(visit: Visit) -> AskedHours:
     """Return what is asked for. Raise Problem."""
     query = visit.request.query
     names = [each for each in query.getall("by", []) if each]
@@ -84,7 +84,7 @@ def asked_by(visit: Visit) -> Asked:
     by = tuple(each for each in GroupBy if each in names) or (GroupBy.GROUP,)
     at = query.get("at", "").strip()
     period = at or query.get("period", "").strip() or "current"
-    return Asked(top, view, period[:_LONGEST], by, query.get("resource", "").strip()[:_LONGEST])
+    return AskedHours(top, view, period[:_LONGEST], by, query.get("resource", "").strip()[:_LONGEST])
 
 
 async def hours(visit: Visit) -> web.StreamResponse:
@@ -127,7 +127,7 @@ async def _groups(visit: Visit, top: str) -> GroupSource:
         raise no_such_group(top) from None
 
 
-async def _books(visit: Visit, asked: Asked, groups: GroupSource, *, statements: bool) -> HoursRecords:
+async def _books(visit: Visit, asked: AskedHours, groups: GroupSource, *, statements: bool) -> HoursRecords:
     return await read_books(
         visit.visitor.client,
         groups.groups,
@@ -138,7 +138,7 @@ async def _books(visit: Visit, asked: Asked, groups: GroupSource, *, statements:
     )
 
 
-async def _bill(visit: Visit, asked: Asked, groups: GroupSource) -> Bill:
+async def _bill(visit: Visit, asked: AskedHours, groups: GroupSource) -> Bill:
     books = await _books(visit, asked, groups, statements=asked.period != "current")
     lines = of_resource(books, select_lines(books, asked.period), asked.resource or None)
     return make_bill(books, asked.top or None, lines, asked.by)
@@ -147,7 +147,7 @@ async def _bill(visit: Visit, asked: Asked, groups: GroupSource) -> Bill:
 # Views
 
 
-async def _bill_view(visit: Visit, asked: Asked, groups: GroupSource) -> list[Cell]:
+async def _bill_view(visit: Visit, asked: AskedHours, groups: GroupSource) -> list[Cell]:
     try:
         found = await _bill(visit, asked, groups)
     except Forbidden:
@@ -161,7 +161,7 @@ async def _bill_view(visit: Visit, asked: Asked, groups: GroupSource) -> list[Ce
     return [*tools, *billed(found, asked.of, file)]
 
 
-async def _burn_down_view(visit: Visit, asked: Asked, groups: GroupSource) -> list[Cell]:
+async def _burn_down_view(visit: Visit, asked: AskedHours, groups: GroupSource) -> list[Cell]:
     try:
         books, has_past = await _books(visit, asked, groups, statements=True), True
     except Forbidden:
@@ -169,22 +169,22 @@ async def _burn_down_view(visit: Visit, asked: Asked, groups: GroupSource) -> li
     return burnt_down(books, asked.top or None, asked.of, has_past=has_past)
 
 
-async def _statements_view(visit: Visit, asked: Asked, groups: GroupSource) -> list[Cell]:
+async def _statements_view(visit: Visit, asked: AskedHours, groups: GroupSource) -> list[Cell]:
     try:
         books = await _books(visit, asked, groups, statements=True)
     except Forbidden:
         return [parts.empty(f"Statements are {UNSEEN}. Ask for the role bizrq-viewer.")]
-    return stated(books, lambda group, period: Asked(group, "", period).address)
+    return stated(books, lambda group, period: AskedHours(group, "", period).address)
 
 
-async def _audit_view(visit: Visit, asked: Asked, groups: GroupSource) -> list[Cell]:
+async def _audit_view(visit: Visit, asked: AskedHours, groups: GroupSource) -> list[Cell]:
     async def read(look: int) -> GroupSource:
         return groups if look == 1 else await _groups(visit, asked.top)
 
     return await audited(visit.visitor.client, read, visit.settings.catalog, asked.top or None)
 
 
-_CONTENTS: Mapping[str, Callable[[Visit, Asked, GroupSource], Awaitable[list[Cell]]]] = {
+_CONTENTS: Mapping[str, Callable[[Visit, AskedHours, GroupSource], Awaitable[list[Cell]]]] = {
     "": _bill_view,
     "burn-down": _burn_down_view,
     "statements": _statements_view,
@@ -195,7 +195,7 @@ _CONTENTS: Mapping[str, Callable[[Visit, Asked, GroupSource], Awaitable[list[Cel
 # What is around them
 
 
-def _head(asked: Asked) -> Element:
+def _head(asked: AskedHours) -> Element:
     title = element("h1", f"Hours of {shown(asked.top)}" if asked.top else "Hours of all groups")
     ways = [
         element("li", element("a", text, href=replace(asked, view=view).address, **_current(view == asked.view)))
@@ -219,7 +219,7 @@ def _resources(visit: Visit, groups: GroupSource) -> Sequence[str]:
     return sorted(found, key=lambda name: sort_key(name, catalog))
 
 
-def _tools(asked: Asked, resources: Sequence[str]) -> list[Element]:
+def _tools(asked: AskedHours, resources: Sequence[str]) -> list[Element]:
     """Return the choice of the period, and a form of what the rows are by."""
     periods = [
         element("a", text, href=replace(asked, period=name).address, class_="button", **_true(name == asked.period))
@@ -280,14 +280,14 @@ def _checked(is_chosen: bool) -> dict[str, str]:
     return {"checked": ""} if is_chosen else {}
 
 
-def _unseen(asked: Asked, seen: Seen) -> list[Cell]:
+def _unseen(asked: AskedHours, seen: Seen) -> list[Cell]:
     """Return what is said where the record of a group, or those of all, may not be read."""
     if asked.top:
         return [parts.empty(f"The record of hours of {shown(asked.top)} is {UNSEEN}. ", _ASK)]
     content: list[Cell] = [parts.empty(f"The hours of all groups are {UNSEEN}. ", _ASK)]
     if seen.groups:
         items = [
-            element("li", element("a", shown(name), href=Asked(name).path)) for name in sorted(seen.groups)[:_MOST]
+            element("li", element("a", shown(name), href=AskedHours(name).path)) for name in sorted(seen.groups)[:_MOST]
         ]
         content.append(parts.card("Groups that you may read", element("ul", *items, class_="plain")))
     return content

@@ -20,7 +20,7 @@ from bizrq.figures.simulate.wording import (
 from bizrq.figures.words import CommandLine
 from web import parts
 from web.html import Element, element, shown
-from web.parts import Cell, Column
+from web.parts import Cell, TableColumn
 from web.visit import group_address
 
 #: The most objects that are explained one by one.
@@ -54,8 +54,8 @@ def summary(outcomes: Sequence[DryRunOutcome]) -> str:
 
 def answers(outcomes: Sequence[DryRunOutcome]) -> list[Element]:
     """Return a table of all objects, and an explanation of each."""
-    fitting = Column("replicas that fit", is_number=True)
-    columns = (Column("object"), Column("answer"), Column("charged to"), fitting, Column("why"))
+    fitting = TableColumn("replicas that fit", is_number=True)
+    columns = (TableColumn("object"), TableColumn("answer"), TableColumn("charged to"), fitting, TableColumn("why"))
     rows: list[list[Cell]] = []
     for number, outcome in enumerate(outcomes):
         name = shown(f"{outcome.kind} {outcome.full_name}")
@@ -73,7 +73,10 @@ def explanation(outcome: DryRunOutcome, yes: str = "It fits", no: str = "It does
     """Return what is asked for, what is left, and the answer with who has room."""
     found: list[Element] = []
     if rows := demand_rows(outcome):
-        columns = (Column("resource"), *(Column(head, is_number=True) for head in ("asks", "had", "left", "hard")))
+        columns = (
+            TableColumn("resource"),
+            *(TableColumn(head, is_number=True) for head in ("asks", "had", "left", "hard")),
+        )
         found.append(parts.table(columns, rows, label="What it asks for"))
     if outcome.is_unknown:
         return [*found, *said(unknown_sentences(outcome))]

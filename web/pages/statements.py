@@ -11,18 +11,18 @@ from bizrq.figures.hours.records import HoursRecords, format_hours, format_local
 from web import parts
 from web.html import Element, element, shown
 from web.pages.bill import unread_notice
-from web.parts import Cell, Column
+from web.parts import Cell, TableColumn
 
 #: The most statements of a page.
 ROWS = 500
 _COLUMNS = (
-    Column("statement"),
-    Column("group"),
-    Column("from"),
-    Column("to"),
-    Column("hours"),
-    Column("lines", is_number=True),
-    Column("corrections", is_number=True),
+    TableColumn("statement"),
+    TableColumn("group"),
+    TableColumn("from"),
+    TableColumn("to"),
+    TableColumn("hours"),
+    TableColumn("lines", is_number=True),
+    TableColumn("corrections", is_number=True),
 )
 
 
