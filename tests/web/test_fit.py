@@ -100,7 +100,7 @@ async def test_what_depends_on_something_unread_is_unknown_and_says_on_what(worl
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: [1\nb: 2", "line 2"),
+        ("a: [1\nb: 2", "at line 2, column 2"),
         ("kind: Pod", "document 1: not a Kubernetes object: apiVersion is missing"),
         ("", "no objects found"),
         ("- 1", "document 1: not a Kubernetes object"),
