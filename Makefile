@@ -12,7 +12,7 @@ SYNC := sync --quiet --frozen --active --inexact --extra sandbox --group build
 BIN := .venv/bin
 PYTEST = $(BIN)/pytest -q -n 5 --dist loadgroup
 
-.PHONY: help setup demo test test-real lint types imports unit bench reliability images clean
+.PHONY: help setup demo test test-real test-browser lint types imports unit bench reliability images clean
 
 help: ## these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,10 @@ unit: setup ## pytest, on all processors; ARGS="-k word"
 test-real: setup ## the tests and short experiments that need a real API server, and those that need kubectl
 	@$(BIN)/python -m tests.support.binaries
 	@$(PYTEST) -n 3 -m "real or kubectl" $(ARGS)
+
+test-browser: setup ## the tests in a Chromium of this machine, with the package that drives it
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(UV) $(SYNC) --group browser --no-build-isolation
+	@$(BIN)/pytest -q -m browser $(ARGS)
 
 bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a real API server. ARGS="B1 --write"
 	@$(BIN)/python -m tests.bench $(ARGS)

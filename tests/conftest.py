@@ -97,8 +97,8 @@ def why_skipped(item: pytest.Item) -> str | None:
         version = real.kwargs.get("version", "")
         if version not in binaries.real_version():
             return f"needs Kubernetes {version}, and this is {binaries.real_version()}"
-    if item.get_closest_marker("browser"):
-        return binaries.why_no_browser()
+    if browser := item.get_closest_marker("browser"):
+        return binaries.why_no_browser() or binaries.why_no_driver(browser.kwargs.get("driver", ""))
     return binaries.why_no_kubectl() if item.get_closest_marker("kubectl") else None
 
 
@@ -126,12 +126,16 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(left_out)
 
 
+def why_no_driven_browser() -> str | None:
+    return binaries.why_no_browser() or binaries.why_no_driver("playwright")
+
+
 def not_run(skipped: list[pytest.TestReport]) -> str:
     """Return one line that says what was left out for want of a program, and how to run it."""
     needs = [
         ("real", "a real API server", binaries.why_not_real, "make test-real"),
         ("kubectl", "kubectl", binaries.why_no_kubectl, "make test"),
-        ("browser", "a browser", binaries.why_no_browser, "make test"),
+        ("browser", "a browser", why_no_driven_browser, "make test-browser"),
     ]
     parts = []
     for marker, what, why, command in needs:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from web.visitors import Seen, Visitor
 
 #: The pages that the header links to, by address.
-NAVIGATION: Sequence[tuple[str, str]] = (("/", "Overview"), ("/tree", "Tree"))
+NAVIGATION: Sequence[tuple[str, str]] = (("/", "Overview"), ("/tree", "Tree"), ("/fit", "Fit"), ("/hours", "Hours"))
 _HTMX = {
     "includeIndicatorStyles": False,
     "allowEval": False,
@@ -155,6 +155,13 @@ def _leave(browser: Browser) -> Element:
     return form(browser, "/sign-out", element("button", "Sign out", type="submit", class_="quiet"))
 
 
+def _current(href: str, path: str) -> dict[str, str]:
+    """Return the mark of the page that is open, and of the one above it."""
+    if path == href:
+        return {"aria_current": "page"}
+    return {"aria_current": "true"} if href != "/" and path.startswith(f"{href}/") else {}
+
+
 def _document(title: str, body: Element) -> Element:
     head = element(
         "head",
@@ -164,7 +171,7 @@ def _document(title: str, body: Element) -> Element:
         element("meta", name="htmx-config", content=json.dumps(_HTMX)),
         element("title", f"{title} · bizrq"),
         element("link", rel="icon", type="image/svg+xml", href=assets.address("icon.svg")),
-        element("link", rel="stylesheet", href=assets.address("app.css")),
+        *(element("link", rel="stylesheet", href=assets.address(name)) for name in ("app.css", "pages.css")),
         *(element("script", src=assets.address(name), defer="") for name in ("htmx.js", "app.js", "sse.js")),
     )
     return element("html", head, body, lang="en")
@@ -180,10 +187,7 @@ def _body(
     stream: str = "",
 ) -> Element:
     brand = element("a", element("span", class_="mark", aria_hidden="true"), "bizrq", href="/", class_="brand")
-    links = [
-        element("li", element("a", text, href=href, **({"aria_current": "page"} if href == path else {})))
-        for href, text in NAVIGATION
-    ]
+    links = [element("li", element("a", text, href=href, **_current(href, path))) for href, text in NAVIGATION]
     inside = [element("nav", element("ul", *links), aria_label="Pages"), user] if user is not None else []
     return element(
         "body",

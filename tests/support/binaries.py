@@ -6,6 +6,7 @@ A program that is there and cannot run here counts as missing, and the reason na
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -75,6 +76,11 @@ def why_no_browser() -> str | None:
     """Return why no browser can be used, None if one can."""
     path = browser()
     return f"none of {', '.join(BROWSERS)} on PATH" if path is None else _defect(path, "--version")
+
+
+def why_no_driver(package: str) -> str | None:
+    """Return why a package that drives a browser cannot be used, None if it can or is not needed."""
+    return f"{package} is not installed" if package and importlib.util.find_spec(package) is None else None
 
 
 def _defect(path: Path, *arguments: str) -> str | None:

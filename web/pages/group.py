@@ -104,6 +104,7 @@ def _head(found: Views, view: GroupView) -> Element:
     title = element("h1", shown(view.name), " ", *parts.tags(view))
     ways = element(
         "div",
+        element("a", "Hours", href=f"/hours/{quote(view.name, safe='')}", class_="button"),
         element("a", "Change", href=group_address(view.name, "edit"), class_="button"),
         element("a", "New child", href=f"/new?{urlencode({'parent': view.name})}", class_="button"),
         element("a", "Delete", href=group_address(view.name, "delete"), class_="button danger"),

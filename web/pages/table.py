@@ -9,7 +9,9 @@ from aiohttp import web
 from web.pages.create import create, new
 from web.pages.delete import ask, delete
 from web.pages.edit import change, edit
+from web.pages.fit import fit_answer, fit_form
 from web.pages.group import group, open_group
+from web.pages.hours import bill_file, hours
 from web.pages.overview import overview
 from web.pages.tree import tree
 from web.visit import Visit
@@ -27,4 +29,10 @@ PAGES: Sequence[tuple[str, str, Handler]] = (
     ("POST", "/groups/{name}/delete", delete),
     ("GET", "/new", new),
     ("POST", "/new", create),
+    ("GET", "/fit", fit_form),
+    ("POST", "/fit", fit_answer),
+    ("GET", "/hours", hours),
+    ("GET", "/hours.csv", bill_file),
+    ("GET", "/hours/{name}", hours),
+    ("GET", "/hours/{name}/bill.csv", bill_file),
 )

@@ -166,8 +166,10 @@ def _nested(forest: _Forest, asked: Asked) -> Element:
             cells[0].append(more)
             return element("li", element("div", *cells, class_="leaf"))
         is_open = {"open": ""} if level <= _OPEN or asked.is_filtered else {}
-        summary = element("summary", *cells, id=f"row-{name}")
-        return element("li", element("details", summary, items(below, level + 1), id=f"below-{name}", **is_open))
+        # The link is beside what opens and closes: one inside the other cannot be told apart by every reader.
+        summary = element("summary", element("span", f"Below {shown(name)}", class_="aside"), id=f"row-{name}")
+        opened = element("details", summary, items(below, level + 1), id=f"below-{name}", **is_open)
+        return element("li", element("div", *cells, class_="leaf"), opened)
 
     return items(forest.tops, 1)
 

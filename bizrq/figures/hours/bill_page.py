@@ -100,10 +100,10 @@ def bill_page(
             (name, f"{text}; not over, so hours are those {_SO_FAR}" if name == "Period" else text)
             for name, text in facts
         ]
-    return render_page(title, facts, said, _sections(found, ever, sorted(outlooks, key=_urgency)))
+    return render_page(title, facts, said, _sections(found, ever, sorted(outlooks, key=urgency)))
 
 
-def _urgency(each: BudgetOutlook) -> tuple[bool, int, int, str]:
+def urgency(each: BudgetOutlook) -> tuple[bool, int, int, str]:
     """Order budgets: what is exhausted, what will be the soonest, then by the share that will be used."""
     when = 0 if each.left <= 0 else each.exhausted_at
     return when is None, when or 0, -max(_share(each, each.projected), _share(each, each.used)), each.group
