@@ -24,6 +24,7 @@ from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.cli.manifests_of_web import WebPlan, web_objects
 from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
@@ -565,7 +566,7 @@ async def test_pods_have_time_to_drain_and_to_answer_what_is_under_way() -> None
     compose = yaml.safe_load(page("docker-compose.yml"))["services"]["webhooks"]
     graces = {
         o["metadata"]["name"]: o["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-        for o in planned()
+        for o in [*planned(), *web_objects(InstallPlan(HERE, "bizrq:1", 2), WebPlan("https://quota.corp"))]
         if o["kind"] == "Deployment"
     }
     assert int(compose["stop_grace_period"].removesuffix("s")) == graces[rbac.WEBHOOKS]
