@@ -199,3 +199,12 @@ async def test_a_user_who_signs_out_while_their_rights_are_read_fills_no_store(
     going_on.set()
     assert (await page).status == 401
     assert pages.web.visitors.shared.store is None
+
+
+@pytest.mark.parametrize("broken", [b"Authorization: Bearer %s\x01", b"Cookie: x=%s" + b"x" * 60_000])
+async def test_a_token_in_a_broken_request_is_not_in_the_log(
+    pages: Pages, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], broken: bytes
+):
+    answer = await asked(pages, broken % b"very-secret")
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert "very-secret" not in caplog.text + "".join(capfd.readouterr())
