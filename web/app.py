@@ -42,8 +42,8 @@ log = structlog.get_logger(__name__)
 
 #: A body is at most 1 MiB, as manifests are.
 BOUNDS = PortBounds(body_bytes=1024 * 1024, header_bytes=48 * 1024)
-#: Fields of one form: a group has at most 256 ceilings.
-_FIELDS = 2000
+#: Fields of one form: a group has at most 256 ceilings, and somebody else may have added as many meanwhile.
+_FIELDS = 600
 #: Seconds of a sign-in at a provider.
 _ATTEMPT = 600
 _FORM = "application/x-www-form-urlencoded"

@@ -68,6 +68,8 @@ async def test_a_form_that_is_too_large_is_refused_with_413_and_one_that_is_no_f
     await browser.get("/sign-in")
     answer = await browser.post("/sign-in", {"token": "x" * 1024 * 1024})
     assert (answer.status, "larger than 1 MiB" in answer.text) == (413, True)
+    answer = await browser.post("/sign-in", {f"hard:{number}": "1" for number in range(600)})
+    assert (answer.status, "The form is not readable" in answer.text) == (400, True)
     async with browser.session.post(
         f"{pages.address}/sign-in", data=b"{}", headers={"Origin": pages.address, "Content-Type": "application/json"}
     ) as response:
