@@ -10,6 +10,7 @@ arrived in full is never cut.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import resource
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from aiohttp import hdrs, web
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpProcessingError, StreamWriter
 from prometheus_client import Counter
 
 if TYPE_CHECKING:
@@ -86,6 +87,19 @@ class _Stage(StrEnum):
 _OWING = (_Stage.HANDSHAKE, _Stage.HEADERS, _Stage.BODY, _Stage.REST)
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return False for a request that is no HTTP: aiohttp quotes its bytes, and they may hold a token."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, HttpProcessingError):
+        return True
+    log.debug("a request is broken", error=type(error).__name__)
+    return False
+
+
+_LOGGER = logging.getLogger("bizrq.listener")
+_LOGGER.addFilter(_is_ours)
+
+
 class Listener:
     """Serves an application at one port within `PortBounds`."""
 
@@ -97,6 +111,7 @@ class Listener:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_LOGGER,
             shutdown_timeout=shutdown_timeout,
             keepalive_timeout=self.bounds.idle,
             lingering_time=self.bounds.rest,

@@ -19,19 +19,20 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from bizrq.api.group import GroupUnreadable
 from bizrq.figures.errors import NoAnswer
 from bizrq.kube.client import ApiError, ConfigError, Unauthorized, Unreachable
 from bizrq.listener import Listener, PortBounds
 from bizrq.settings import Settings
 from web import assets, guard, metrics, session
 from web.gates import Gate, LocalGate
-from web.html import element
+from web.html import element, shown
 from web.keys import Keyring
 from web.live import Streams
 from web.oidc import Attempt
-from web.pages.sign_in import LONGEST, local_path, sign_in
+from web.pages.sign_in import local_path, sign_in
 from web.pages.table import PAGES, Handler
-from web.problems import Problem, SignedOut, unavailable
+from web.problems import Problem, SignedOut, unavailable, unreadable
 from web.session import CookieNames, Session, SessionTooLarge
 from web.views import ViewCache
 from web.visit import Browser, Visit, plain_page
@@ -42,8 +43,8 @@ log = structlog.get_logger(__name__)
 #: A form is at most 1 MiB. One with manifests of 1 MiB is larger: a form has three or six bytes for some characters.
 BOUNDS = PortBounds(body_bytes=3 * 1024 * 1024, header_bytes=48 * 1024)
 _FORM_BYTES, _WITH_MANIFESTS = 1024 * 1024, ("/fit",)
-#: Fields of one form: a group has at most 256 ceilings.
-_FIELDS = 2000
+#: Fields of one form: a group has at most 256 ceilings, and somebody else may have added as many meanwhile.
+_FIELDS = 600
 #: Seconds of a sign-in at a provider.
 _ATTEMPT = 600
 _FORM = "application/x-www-form-urlencoded"
@@ -152,6 +153,8 @@ class Web:
             return self._failed(_of_api(error))
         except NoAnswer as error:
             return self._failed(Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)))
+        except GroupUnreadable as error:
+            return self._failed(unreadable(error))
         except web.HTTPRequestEntityTooLarge:
             return self._failed(_too_large())
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
@@ -165,7 +168,7 @@ class Web:
 
     def _failed(self, problem: Problem) -> web.Response:
         status = problem.status
-        said = [element("h1", f"{status.value} {status.phrase}"), element("p", problem.text, class_="lead")]
+        said = [element("h1", f"{status.value} {status.phrase}"), element("p", shown(problem.text), class_="lead")]
         to_do = [element("p", problem.to_do)] if problem.to_do else []
         back = element("p", element("a", "Go to the overview", href="/"))
         return plain_page(status.phrase, [element("div", *said, *to_do, back, class_="narrow")], status)
@@ -197,6 +200,7 @@ class Web:
                 fields,
                 self._cache,
                 admitted.lasts,
+                admitted.renewed is not None,
             )
             await admitted.visitor.prove()
             response = await handler(visit)
@@ -221,7 +225,8 @@ class Web:
     def _browser(self, request: web.Request) -> tuple[Browser, bool]:
         """Return what this browser's forms are bound to, and whether that is new."""
         value = request.cookies.get(self._names.browser, "")
-        return Browser(value or guard.new_browser(), self._keys), not value
+        is_known = guard.is_browser(value)
+        return Browser(value if is_known else guard.new_browser(), self._keys), not is_known
 
     def _form(self, request: web.Request, body: bytes) -> Mapping[str, str]:
         """Return the fields of a form from a page of ours. Raise Problem."""
@@ -272,7 +277,8 @@ class Web:
         return web.Response(body=asset.body, content_type=asset.content_type, charset="utf-8", headers=headers)
 
     async def _live(self, visit: Visit) -> web.StreamResponse:
-        if "ask" in visit.request.query:
+        # Without the new cookies the browser would ask for a renewal again, by a token that is spent.
+        if "ask" in visit.request.query or visit.is_renewed:
             return web.Response(status=204, headers=guard.PRIVATE)
         return await self._streams.serve(visit)
 
@@ -288,14 +294,9 @@ class Web:
         if not self.gate.takes_tokens:
             raise Problem(HTTPStatus.NOT_FOUND, "Tokens are not taken here.", "Sign in with your organization.")
         token = fields.get("token", "").strip().removeprefix("Bearer ").strip()
-        if not token or len(token) > LONGEST or not token.isascii() or not token.isprintable() or " " in token:
+        if not session.is_token(token):
             raise SignedOut("That is not a token.", "Paste it as one line without spaces.")
-        visitor = self.visitors.bearer(token)
-        try:
-            await visitor.prove()
-        except SignedOut:
-            await self.visitors.forget(visitor)
-            raise SignedOut("The API server does not accept this token.", "Paste another one.") from None
+        await self._prove(token, SignedOut("The API server does not accept this token.", "Paste another one."))
         response = _see_other(local_path(fields.get("to", "/")))
         self._store(response, Session(token))
         return response
@@ -309,25 +310,38 @@ class Web:
         return response
 
     async def _signed_in_by_oidc(self, request: web.Request, body: bytes) -> web.Response:
-        given = request.cookies.get(self._names.attempt, "")
-        sealed = self._keys.open(given + "=" * (-len(given) % 4), _ATTEMPT) if given else None
-        attempt = msgspec.json.decode(sealed, type=Attempt) if sealed is not None else None
+        attempt = self._attempt(request)
         if self.gate.oidc is None or attempt is None:
             raise SignedOut("The sign-in took too long, or began in another browser.", "Sign in again.")
         known = await self.gate.oidc.finish(request.query_string, attempt)
-        visitor = self.visitors.bearer(known.token)
-        try:
-            await visitor.prove()
-        except SignedOut:
-            await self.visitors.forget(visitor)
-            raise SignedOut(
-                "The API server does not accept the token of the provider.",
-                "An administrator may check that both are configured with the same provider and client.",
-            ) from None
+        refused = SignedOut(
+            "The API server does not accept the token of the provider.",
+            "An administrator may check that both are configured with the same provider and client.",
+        )
+        await self._prove(known.token, refused)
         response = _see_other(attempt.to)
         self._store(response, known)
         self._names.delete(response, self._names.attempt)
         return response
+
+    async def _prove(self, token: str, refused: SignedOut) -> None:
+        """Ask the API server about a token, and keep nothing of one that it does not accept. Raise Problem."""
+        visitor = self.visitors.bearer(token)
+        try:
+            await visitor.prove()
+        except Problem as error:
+            await self.visitors.forget(visitor)
+            raise refused if isinstance(error, SignedOut) else error from None
+
+    def _attempt(self, request: web.Request) -> Attempt | None:
+        """Return the sign-in that this browser has begun, None where there is none that is valid."""
+        given = request.cookies.get(self._names.attempt, "")
+        sealed = self._keys.open(given + "=" * (-len(given) % 4), _ATTEMPT) if given else None
+        try:
+            return msgspec.json.decode(sealed, type=Attempt) if sealed is not None else None
+        except msgspec.MsgspecError:
+            # The same keys seal sessions.
+            return None
 
     async def _sign_out(self, request: web.Request, body: bytes) -> web.Response:
         self._form(request, body)

@@ -119,7 +119,7 @@ class ClusterGate:
         return Admitted(self._visitors.bearer(now.token), renewed, partial(self.oidc.lasts, now))
 
     def _by_proxy(self, request: web.Request) -> str:
-        """Return the token that a trusted proxy sent, "" where there is none."""
+        """Return the token that a trusted proxy sent, "" where there is none. Raise SignedOut for what is no token."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not self._proxies or scheme.lower() != "bearer" or not token:
             return ""
@@ -127,7 +127,12 @@ class ClusterGate:
             peer = ip_address(peer_of(request))
         except ValueError:
             return ""
-        return token.strip() if any(peer in network for network in self._proxies) else ""
+        token = token.strip()
+        if not token or not any(peer in network for network in self._proxies):
+            return ""
+        if not session.is_token(token):
+            raise SignedOut("The proxy sent something that is no token.", "Tell your administrator.")
+        return token
 
 
 def _same(given: str, known: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ PRIVATE: Mapping[str, str] = {"Cache-Control": "no-store"}
 FIELD = "form-token"
 #: Random bytes of the cookie and of each token.
 _RANDOM = 16
+_BROWSER = re.compile("[A-Za-z0-9_-]{22}")
 
 
 def check_host(host: str | None, ours: Collection[str]) -> None:
@@ -59,6 +61,11 @@ def new_browser() -> str:
     return secrets.token_urlsafe(_RANDOM)
 
 
+def is_browser(value: str) -> bool:
+    """Return True if a cookie looks as `new_browser` made it: what others put there is not bound to forms."""
+    return _BROWSER.fullmatch(value) is not None
+
+
 def form_token(browser: str, key: bytes) -> str:
     """Return a token for one form."""
     nonce = secrets.token_bytes(_RANDOM)
@@ -72,7 +79,7 @@ def check_form(token: str, browser: str, keys: Sequence[bytes]) -> None:
     except ValueError:
         given = b""
     nonce, mac = given[:_RANDOM], given[_RANDOM:]
-    if not browser or not any(hmac.compare_digest(mac, _mac(browser, nonce, key)) for key in keys):
+    if not is_browser(browser) or not any(hmac.compare_digest(mac, _mac(browser, nonce, key)) for key in keys):
         raise Problem(
             HTTPStatus.FORBIDDEN,
             "The form is not from a page that this browser has loaded here, or is too old.",

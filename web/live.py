@@ -12,7 +12,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from web import guard, metrics
-from web.html import Element, element, fragment
+from web.html import Element, element, fragment, shown
 from web.problems import Problem, SignedOut
 from web.visit import Visit, away_notice
 
@@ -22,6 +22,8 @@ PACE = 1.0
 LOOK = 10.0
 #: The most streams of the process: its port has connections left for pages.
 MOST = 700
+#: The most streams of one user, whatever tokens they have: nobody takes the streams of all others.
+OF_ONE = 100
 #: Groups that one stream may name.
 _NAMES = 500
 
@@ -30,7 +32,8 @@ class Streams:
     """All open streams of the process."""
 
     def __init__(self) -> None:
-        self._open: set[asyncio.Task[None]] = set()
+        #: The name of the user of each.
+        self._open: dict[asyncio.Task[None], str] = {}
         self._ended = False
 
     def end(self) -> None:
@@ -45,13 +48,17 @@ class Streams:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages follow changes.", "Load the page again later."
             )
+        user = visit.visitor.name
+        if list(self._open.values()).count(user) >= OF_ONE:
+            text = f"You have {OF_ONE} pages open that follow changes."
+            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, text, "Close some of them.")
         names = visit.request.query.getall("group", [])[:_NAMES]
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **guard.PRIVATE, **guard.HEADERS}
         )
         await response.prepare(visit.request)
         task = asyncio.ensure_future(_follow(visit, response, names or None, visit.request.query.get("since", "")))
-        self._open.add(task)
+        self._open[task] = user
         metrics.STREAMS.inc()
         try:
             await asyncio.wait({task})
@@ -59,7 +66,7 @@ class Streams:
                 raise error
         finally:
             task.cancel()
-            self._open.discard(task)
+            del self._open[task]
             metrics.STREAMS.dec()
         return response
 
@@ -97,5 +104,5 @@ async def _say(response: web.StreamResponse, event: str, notice: Element | None)
 def _signed_out(why: SignedOut) -> Element:
     link = element("a", "Sign in again", href="/sign-in")
     return element(
-        "p", f"{why.text} This page is not updated any more. ", link, ".", class_="notice warn", role="alert"
+        "p", f"{shown(why.text)} This page is not updated any more. ", link, ".", class_="notice warn", role="alert"
     )

@@ -44,7 +44,7 @@ def table(
     columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]], *, caption: str = "", label: str = ""
 ) -> Element:
     """Return a table; the first cell of each row is its head. On a narrow screen each row becomes a block."""
-    heads = [element("th", c.head, scope="col", **({"class_": "n"} if c.is_number else {})) for c in columns]
+    heads = [element("th", shown(c.head), scope="col", **({"class_": "n"} if c.is_number else {})) for c in columns]
     body = [_row(columns, row) for row in rows]
     parts = [element("caption", caption)] if caption else []
     named = {"aria_label": label} if label else {}
@@ -62,7 +62,7 @@ def _row(columns: Sequence[TableColumn], row: Sequence[Cell]) -> Element:
         if not cells:
             cells.append(element("th", cell, scope="row", **styled))
         else:
-            cells.append(element("td", cell, data_head=column.head, **styled))
+            cells.append(element("td", cell, data_head=shown(column.head), **styled))
     return element("tr", *cells)
 
 

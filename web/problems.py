@@ -40,6 +40,13 @@ def unavailable(why: object) -> Problem:
     )
 
 
+def unreadable(why: object) -> Problem:
+    """Return the answer for a stored group that this version cannot count with."""
+    return Problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY, " ".join(str(why).split())[:500], "Change or delete the group with kubectl."
+    )
+
+
 def not_installed(server: str) -> Problem:
     return Problem(
         HTTPStatus.SERVICE_UNAVAILABLE, f"bizrq is not installed in the cluster {server}.", "Run: bizrq install"

@@ -19,6 +19,8 @@ from web.keys import Keyring
 SESSION_SECONDS = 12 * 3600
 #: Bytes of one cookie's value, and the most of them: browsers keep 4096 bytes with the name and the attributes.
 PART, PARTS = 3800, 6
+#: The longest token, in characters: a browser keeps the session in a few cookies.
+LONGEST = 16_000
 #: Bytes of an opened session: nobody else seals one, but a short text may still expand to a long one.
 _LARGEST = 64 * 1024
 
@@ -67,6 +69,11 @@ class CookieNames:
 
     def delete(self, response: web.StreamResponse, name: str) -> None:
         response.del_cookie(name, path="/", httponly=True, secure=self.is_secure, samesite="Lax")
+
+
+def is_token(text: str) -> bool:
+    """Return True if a text can be sent as a bearer token."""
+    return 0 < len(text) <= LONGEST and text.isascii() and text.isprintable() and " " not in text
 
 
 def sealed(session: Session, keys: Keyring) -> list[str]:

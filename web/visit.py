@@ -62,6 +62,8 @@ class Visit:
     form: Mapping[str, str]
     cache: ViewCache
     lasts: Callable[[], bool]
+    #: True where the answer brings the browser a renewed session; a stream cannot.
+    is_renewed: bool = False
 
     def views(self, seen: Seen) -> Views:
         """Return the views of the groups that the user sees."""
@@ -169,7 +171,7 @@ def _document(title: str, body: Element) -> Element:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="htmx-config", content=json.dumps(_HTMX)),
-        element("title", f"{title} · bizrq"),
+        element("title", f"{shown(title)} · bizrq"),
         element("link", rel="icon", type="image/svg+xml", href=assets.address("icon.svg")),
         *(element("link", rel="stylesheet", href=assets.address(name)) for name in ("app.css", "pages.css")),
         *(element("script", src=assets.address(name), defer="") for name in ("htmx.js", "app.js", "sse.js")),

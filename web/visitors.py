@@ -124,6 +124,9 @@ class Visitor:
             self._away_since = self._away_since or time.time()
             log.info("rights are not proven again", error=str(error))
             return
+        if self.is_rejected:
+            # The user was forgotten meanwhile: their credentials must not be lent again.
+            raise SignedOut(REJECTED)
         lost = self._rights is not None and self._rights.lists and not found.lists
         self._rights, self._proven_at, self._away_since = found, self._monotonic(), None
         if found.lists:

@@ -9,19 +9,20 @@ from web import guard
 from web.problems import Problem
 
 KEYS = [b"a" * 32, b"b" * 32]
+ME, YOU = guard.new_browser(), guard.new_browser()
 
 
 def test_a_forms_token_is_for_one_browser_and_any_valid_key_and_differs_each_time():
-    one, two = guard.form_token("me", KEYS[1]), guard.form_token("me", KEYS[1])
+    one, two = guard.form_token(ME, KEYS[1]), guard.form_token(ME, KEYS[1])
     assert one != two
     for token in (one, two):
-        guard.check_form(token, "me", KEYS)
-    for token, browser, keys in ((one, "you", KEYS), (one, "", KEYS), (one, "me", KEYS[:1]), ("", "me", KEYS)):
+        guard.check_form(token, ME, KEYS)
+    for token, browser, keys in ((one, YOU, KEYS), (one, "", KEYS), (one, ME, KEYS[:1]), ("", ME, KEYS)):
         with pytest.raises(Problem, match="The form is not from a page"):
             guard.check_form(token, browser, keys)
     for broken in ("é", "====", one[:-4], "A" * 3):
         with pytest.raises(Problem):
-            guard.check_form(broken, "me", KEYS)
+            guard.check_form(broken, ME, KEYS)
 
 
 @pytest.mark.parametrize("path", ["/", "/sign-in", "/healthz", "/nothing", "/static/none.js", "/live"])
@@ -67,6 +68,8 @@ async def test_a_form_that_is_too_large_is_refused_with_413_and_one_that_is_no_f
     await browser.get("/sign-in")
     answer = await browser.post("/sign-in", {"token": "x" * 1024 * 1024})
     assert (answer.status, "larger than 1 MiB" in answer.text) == (413, True)
+    answer = await browser.post("/sign-in", {f"hard:{number}": "1" for number in range(600)})
+    assert (answer.status, "The form is not readable" in answer.text) == (400, True)
     async with browser.session.post(
         f"{pages.address}/sign-in", data=b"{}", headers={"Origin": pages.address, "Content-Type": "application/json"}
     ) as response:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 
 from bizrq.store.groups import GROUPS
 from tests.support import objects
@@ -146,3 +147,16 @@ async def test_while_the_api_server_is_away_pages_say_since_when_and_recover_by_
             assert ("notice", "") in said
             assert ("changed", "") in said
         assert "Not current" not in (await browser.get("/")).words
+
+
+async def test_one_user_cannot_take_the_streams_of_all_others(
+    world: World, pages: Pages, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("web.live.OF_ONE", 2)
+    nina = [await pages.signed_in(await world.user("nina")) for _ in range(2)]
+    async with listening(nina[0], "/"), listening(nina[1], "/"):
+        for browser in nina:
+            answer = await browser.get("/live")
+            assert (answer.status, "You have 2 pages open" in answer.words) == (429, True)
+        async with listening(await pages.signed_in(world.box.token), "/"):
+            pass

@@ -182,6 +182,18 @@ async def test_a_stream_ends_before_its_token_so_that_the_browser_comes_again_wi
         assert fake.renewals == 1
 
 
+async def test_a_stream_that_finds_a_token_due_leaves_the_renewed_one_in_the_browser(pages: Pages, provider):
+    fake, _ = provider
+    browser, _ = await signed_in(pages, fake)
+    before = {cookie.value for cookie in browser.session.cookie_jar}
+    fake.now += 600 - RENEW + 1
+    # As of a page that was hidden for long.
+    assert ((await browser.get("/live?since=x")).status, fake.renewals) == (204, 1)
+    assert {cookie.value for cookie in browser.session.cookie_jar} != before
+    async with listening(browser, "/"):
+        assert fake.renewals == 1
+
+
 async def test_a_renewal_that_the_provider_refuses_ends_the_session(pages: Pages, provider):
     fake, _ = provider
     browser, _ = await signed_in(pages, fake)

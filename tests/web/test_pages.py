@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 import pytest
 
@@ -164,6 +165,33 @@ async def test_hostile_text_becomes_no_element(world: World, browser: Browser):
         assert "b" not in found
         assert "\u202e" not in text
         assert "\x1b" not in text
+
+
+async def test_what_an_address_or_a_parent_says_is_shown_without_the_characters_that_a_browser_obeys(
+    world: World, browser: Browser
+):
+    odd = "x\u202ey"
+    orphan = objects.group("orphan", cpu=1)
+    await world.admin.create(GROUPS, {**orphan, "spec": {**orphan["spec"], "parentBizGroup": odd}})
+    for path in (f"/groups/{quote(odd)}", "/groups/orphan", "/groups/orphan/delete"):
+        text = (await browser.get(path)).text
+        assert "x\ufffdy" in text, path
+        assert odd not in text, path
+    title = (await browser.get(f"/new?parent={quote(odd)}")).text.partition("</title>")[0]
+    assert odd not in title
+
+
+async def test_a_group_with_a_ceiling_that_this_version_does_not_know_is_no_error_of_ours(
+    world: World, browser: Browser
+):
+    strange = objects.group("strange", "ai", cpu=1)
+    strange["spec"]["hard"]["vendor.example/card"] = "1"
+    await world.admin.create(GROUPS, strange)
+    await browser.reads("/tree", "strange")
+    for path in ("/groups/strange", "/groups/strange/edit", "/groups/strange/delete"):
+        answer = await browser.get(path)
+        assert answer.status in (200, 422), path
+        assert "vendor.example/card" in answer.words, path
 
 
 @pytest.mark.parametrize("path", ["/", "/tree", "/tree?view=table", "/groups/ai", "/groups/nlp"])

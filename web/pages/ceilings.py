@@ -17,6 +17,8 @@ _HARD = "hard:"
 #: Rows for ceilings that the group does not have yet.
 _MORE = 3
 _NAME, _AMOUNT = "more-name-", "more-amount-"
+#: Characters of the name of a ceiling; those of Kubernetes have at most 317.
+_LONGEST = 400
 #: As the schema of groups has it.
 _LONGEST_CONTACT = 128
 
@@ -34,11 +36,11 @@ class Refusal:
 
 def typed_of(fields: Mapping[str, str]) -> Typed:
     """Return what a form has."""
-    ceilings = {name.removeprefix(_HARD): text for name, text in fields.items() if name.startswith(_HARD)}
+    ceilings = {name.removeprefix(_HARD)[:_LONGEST]: text for name, text in fields.items() if name.startswith(_HARD)}
     for number in range(_MORE):
         name, text = fields.get(f"{_NAME}{number}", "").strip(), fields.get(f"{_AMOUNT}{number}", "")
         if name:
-            ceilings[name[:300]] = text
+            ceilings[name[:_LONGEST]] = text
     return Typed(ceilings, fields.get("owner", ""), fields.get("contact", ""))
 
 

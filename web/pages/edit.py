@@ -198,7 +198,7 @@ class _Page:
         if not self.stored.parent:
             return [element("p", "This group is a root: it takes nothing from a parent.", class_="soft")]
         if self.parent is None:
-            return [element("p", f"{self.stored.parent} is {UNSEEN}.", class_="unseen")]
+            return [element("p", f"{shown(self.stored.parent)} is {UNSEEN}.", class_="unseen")]
         catalog = self.visit.settings.catalog
         held, then = wire.held_of_parent(self.stored, catalog), wire.held_of_parent(after.group, catalog)
         more = {name: then.get(name, 0) - held.get(name, 0) for name in {*held, *then}}

@@ -7,19 +7,20 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from web.html import Element, element
+from web.html import Element, element, shown
 from web.problems import SignedOut
+from web.session import LONGEST
 from web.visit import Browser, form, plain_page
 
-#: The longest token, in characters: a browser keeps the session in a few cookies.
-LONGEST = 16_000
+#: The longest address to go to after a sign-in: a browser keeps it in one cookie meanwhile.
+_LONGEST_PATH = 1000
 
 
 def sign_in(why: SignedOut | None, browser: Browser, to: str, *, takes_tokens: bool, has_oidc: bool) -> web.Response:
     """Return the page. `to` is where the person wanted to go."""
     content: list[Element | str] = [element("h1", "Sign in")]
     if why is not None:
-        said = [element("strong", why.text), " ", why.to_do]
+        said = [element("strong", shown(why.text)), " ", why.to_do]
         content.append(element("p", *said, class_="notice warn", role="alert"))
     if has_oidc:
         way = element("a", "Sign in with your organization", href=f"/sign-in/oidc?{_to(to)}", class_="button primary")
@@ -70,4 +71,4 @@ def _to(to: str) -> str:
 def local_path(to: str) -> str:
     """Return an address of ours to go to; the overview for anything else."""
     plain = to.startswith("/") and not to.startswith("//") and "\\" not in to and to.isprintable()
-    return to if plain and not to.startswith("/sign-") else "/"
+    return to if plain and len(to) <= _LONGEST_PATH and not to.startswith("/sign-") else "/"
