@@ -24,19 +24,20 @@ from bizrq.figures.errors import NoAnswer
 from bizrq.kube.client import ApiError, ConfigError, Unauthorized, Unreachable
 from bizrq.listener import Listener, PortBounds
 from bizrq.settings import Settings
-from web import assets, guard, metrics, session
-from web.gates import Gate, LocalGate
+from web import assets, guard, metrics
+from web.credentials import session
+from web.credentials.gates import Gate, LocalGate
+from web.credentials.keys import Keyring
+from web.credentials.oidc import Attempt
+from web.credentials.session import CookieNames, Session, SessionTooLarge
 from web.html import element, shown
-from web.keys import Keyring
 from web.live import Streams
-from web.oidc import Attempt
 from web.pages.sign_in import local_path, sign_in
 from web.pages.table import PAGES, Handler
 from web.problems import Problem, SignedOut, unavailable, unreadable
-from web.session import CookieNames, Session, SessionTooLarge
-from web.views import ViewCache
+from web.reading.views import ViewCache
+from web.reading.visitors import REJECTED, Visitors
 from web.visit import Browser, Visit, plain_page
-from web.visitors import REJECTED, Visitors
 
 log = structlog.get_logger(__name__)
 

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from bizrq.kube.config import Endpoint
 from bizrq.settings import Settings
 from web.app import Site, Web
-from web.gates import LocalGate
-from web.keys import Keyring
-from web.session import CookieNames
-from web.visitors import Visitors
+from web.credentials.gates import LocalGate
+from web.credentials.keys import Keyring
+from web.credentials.session import CookieNames
+from web.reading.visitors import Visitors
 
 HOST = "127.0.0.1"
 

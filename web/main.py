@@ -68,11 +68,11 @@ def serve(
     from bizrq.settings import ConfigurationError, load
     from certs.store import ServingCertificate
     from web.app import Site, Web
-    from web.gates import ClusterGate
-    from web.keys import Keyring
-    from web.oidc import Oidc, Provider
-    from web.session import CookieNames
-    from web.visitors import Visitors
+    from web.credentials.gates import ClusterGate
+    from web.credentials.keys import Keyring
+    from web.credentials.oidc import Oidc, Provider
+    from web.credentials.session import CookieNames
+    from web.reading.visitors import Visitors
 
     process.configure_logging(log_format, log_level)
     try:

@@ -22,9 +22,9 @@ from web.html import Element, element, fragment, page, shown
 
 if TYPE_CHECKING:
     from bizrq.settings import Settings
-    from web.keys import Keyring
-    from web.views import ViewCache, Views
-    from web.visitors import Seen, Visitor
+    from web.credentials.keys import Keyring
+    from web.reading.views import ViewCache, Views
+    from web.reading.visitors import Seen, Visitor
 
 #: The pages that the header links to, by address.
 NAVIGATION: Sequence[tuple[str, str]] = (("/", "Overview"), ("/tree", "Tree"), ("/fit", "Fit"), ("/hours", "Hours"))

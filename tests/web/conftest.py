@@ -28,10 +28,10 @@ from tests.support import objects
 from tests.support.cluster import eventually, has_kinds
 from tests.support.patience import PatientLoop
 from web.app import Site, Web
-from web.gates import ClusterGate
-from web.keys import Keyring
-from web.session import CookieNames
-from web.visitors import Visitors
+from web.credentials.gates import ClusterGate
+from web.credentials.keys import Keyring
+from web.credentials.session import CookieNames
+from web.reading.visitors import Visitors
 
 #: Tests of other processes, which take real time.
 PROGRAMS = {"test_main.py", "test_programs.py", "test_four_users.py"}

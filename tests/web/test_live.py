@@ -15,7 +15,7 @@ from tests.support import objects
 from tests.support.proxy import Proxy
 from tests.web.conftest import Browser, Pages, World, serving
 from web.live import PACE
-from web.visitors import PROOF
+from web.reading.visitors import PROOF
 
 
 class Stream:

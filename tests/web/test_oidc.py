@@ -22,7 +22,7 @@ from joserfc.jwk import ECKey, KeySet
 from certs.pki import make_ca, make_serving
 from tests.web.conftest import Pages, World, serving
 from tests.web.test_live import listening
-from web.oidc import RENEW, Oidc, Provider
+from web.credentials.oidc import RENEW, Oidc, Provider
 
 CLIENT = "kubernetes"
 

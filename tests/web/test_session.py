@@ -10,9 +10,9 @@ import pytest
 from cryptography.fernet import Fernet
 
 from bizrq.kube.config import ConfigError
-from web import session
-from web.keys import Keyring
-from web.session import Session, SessionTooLarge
+from web.credentials import session
+from web.credentials.keys import Keyring
+from web.credentials.session import Session, SessionTooLarge
 
 
 def folder(path: Path, current: bytes, other: bytes | None = None) -> Path:

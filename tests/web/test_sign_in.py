@@ -10,9 +10,9 @@ from yarl import URL
 from bizrq.kube.client import KubeClient
 from sandbox.server import Sandbox
 from tests.web.conftest import Pages, World, serving
-from web.keys import Keyring
-from web.rights import Rights, read_rights
-from web.visitors import PROOF
+from web.credentials.keys import Keyring
+from web.reading.rights import Rights, read_rights
+from web.reading.visitors import PROOF
 
 
 async def test_nobody_is_in_without_signing_in_and_is_shown_the_form(pages: Pages):
@@ -191,7 +191,7 @@ async def test_a_user_who_signs_out_while_their_rights_are_read_fills_no_store(
 
     browser = await pages.signed_in(await world.user("ada", "get", "list", "watch"))
     await browser.get("/")
-    monkeypatch.setattr("web.rights.read_rights", slowly)
+    monkeypatch.setattr("web.reading.rights.read_rights", slowly)
     await asyncio.sleep(PROOF + 1)
     page = asyncio.create_task(browser.get("/"))
     await reading.wait()

@@ -9,8 +9,8 @@ import pytest
 from bizrq.store.groups import GROUPS
 from tests.support import objects
 from tests.web.conftest import Pages, World
-from web.rights import Rules, rules_of
-from web.visitors import PROOF
+from web.reading.rights import Rules, rules_of
+from web.reading.visitors import PROOF
 
 TREE = "limits.cpu 10"
 

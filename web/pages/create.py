@@ -12,13 +12,14 @@ from bizrq.api import group as wire
 from bizrq.figures.groups.view import GroupView
 from bizrq.kube.client import AlreadyExists, ApiError, NotFound, Unauthorized, Unreachable
 from bizrq.store.groups import GROUPS
-from web import changes, parts, rights
+from web import changes, parts
 from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import Refusal, ceilings, field, hidden, people, refusal_of, typed_of
 from web.pages.edit import done, missing, not_known, of_parent, refused, status_of, then
 from web.parts import UNSEEN, Cell, TableColumn
-from web.views import Views
+from web.reading import rights
+from web.reading.views import Views
 from web.visit import Visit, answer, form, group_address
 
 _HINT = "Write an amount like 20, 500m or 64Gi. A child has a ceiling for every resource that its parent limits."

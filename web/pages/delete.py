@@ -12,12 +12,13 @@ from bizrq.api import group as wire
 from bizrq.figures.groups.view import group_view
 from bizrq.kube.client import ApiError, Conflict, NotFound, Unauthorized, Unreachable
 from bizrq.units import names
-from web import changes, parts, rights
+from web import changes, parts
 from web.html import Element, element, shown
 from web.pages.ceilings import field
 from web.pages.edit import missing, not_known, of_parent, read, status_of
 from web.pages.group import path_to
 from web.parts import UNSEEN, Cell
+from web.reading import rights
 from web.visit import Visit, answer, form, group_address
 
 

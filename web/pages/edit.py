@@ -15,14 +15,15 @@ from bizrq.api.group import GroupObject
 from bizrq.figures.groups.view import GroupView, ResourceView, group_view
 from bizrq.kube.client import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
 from bizrq.store.groups import GROUPS, without_managed_fields
-from web import changes, parts, rights
+from web import changes, parts
 from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import HINT, Refusal, ceilings, field, hidden, people, refusal_of, typed_from, typed_of
 from web.pages.group import path_to
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem, no_such_group
-from web.views import Views
+from web.reading import rights
+from web.reading.views import Views
 from web.visit import Visit, answer, form, group_address
 
 #: How often a preview is made again because the group changed while it was made.

@@ -18,9 +18,9 @@ from web import parts
 from web.html import Element, element, shown
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
-from web.views import Views
+from web.reading.views import Views
+from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
-from web.visitors import Seen
 
 #: Seconds for which the workloads and events of a group are shown again: to find them takes a request for each kind.
 _RECENT = 10.0

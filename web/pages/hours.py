@@ -28,8 +28,8 @@ from web.pages.burn_down import burnt_down
 from web.pages.statements import stated
 from web.parts import UNSEEN, Cell
 from web.problems import Problem, no_such_group
+from web.reading.visitors import Seen
 from web.visit import Visit, answer, group_address
-from web.visitors import Seen
 
 #: The periods that have a name, and what is shown of one.
 PERIODS = {"current": "Current", "last": "Last", "all": "All"}

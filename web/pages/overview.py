@@ -10,9 +10,9 @@ from bizrq.figures.groups.view import GroupView
 from web import parts
 from web.html import Element, element, shown
 from web.parts import Cell
-from web.views import Views
+from web.reading.views import Views
+from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
-from web.visitors import Seen
 
 #: The most groups in a list of the overview; the tree has all of them.
 MOST = 24

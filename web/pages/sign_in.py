@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from web.credentials.session import LONGEST
 from web.html import Element, element, shown
 from web.problems import SignedOut
-from web.session import LONGEST
 from web.visit import Browser, form, plain_page
 
 #: The longest address to go to after a sign-in: a browser keeps it in one cookie meanwhile.

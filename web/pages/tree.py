@@ -14,7 +14,7 @@ from web import parts
 from web.html import Element, element, shown
 from web.pages.overview import broken
 from web.parts import Cell
-from web.views import Views
+from web.reading.views import Views
 from web.visit import Live, Visit, answer, group_address
 
 #: The most groups in one page: below it, groups are a link away. And the most rows of the table.

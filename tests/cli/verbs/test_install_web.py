@@ -16,7 +16,7 @@ from tests.cli.conftest import Bizrq
 from tests.cli.verbs.test_install import parsed, processes, there
 from tests.support.cluster import Cluster
 from tests.support.objects import Object
-from web.keys import FILES
+from web.credentials.keys import FILES
 from web.main import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -24,8 +24,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from oauthlib.oauth2 import OAuth2Error, WebApplicationClient
 
+from web.credentials.session import Session
 from web.problems import Problem, SignedOut
-from web.session import Session
 
 log = structlog.get_logger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Protocol
 from aiohttp import web
 
 from bizrq.listener import peer_of
-from web import session
-from web.keys import Keyring
-from web.oidc import Oidc
+from web.credentials import session
+from web.credentials.keys import Keyring
+from web.credentials.oidc import Oidc
+from web.credentials.session import CookieNames, Session
 from web.problems import SignedOut
-from web.session import CookieNames, Session
-from web.visitors import Visitor, Visitors
+from web.reading.visitors import Visitor, Visitors
 
 Network = IPv4Network | IPv6Network
 

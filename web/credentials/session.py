@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from web.keys import Keyring
+from web.credentials.keys import Keyring
 
 #: Seconds that a session lasts after it was last written.
 SESSION_SECONDS = 12 * 3600

@@ -21,13 +21,13 @@ from bizrq.kube.config import Credentials, Endpoint, StaticCredentials
 from bizrq.metrics import observed
 from bizrq.store.access import whoami
 from bizrq.store.groups import GROUPS
-from web import rights
-from web.followed import Followed
-from web.hub import Hub
 from web.problems import SignedOut, no_such_group, not_installed, unavailable
-from web.recent import Recent
-from web.rights import Rights
-from web.shared import SharedGroups
+from web.reading import rights
+from web.reading.followed import Followed
+from web.reading.hub import Hub
+from web.reading.recent import Recent
+from web.reading.rights import Rights
+from web.reading.shared import SharedGroups
 
 log = structlog.get_logger(__name__)
 
