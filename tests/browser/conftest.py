@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -93,16 +94,22 @@ class People:
         return person
 
 
-@pytest.fixture
-async def people(world: World, pages: Pages) -> AsyncIterator[People]:
-    """Groups with usage and hours of two periods, a workload, and who looks at them."""
+@asynccontextmanager
+async def browsing(pages: Pages) -> AsyncIterator[People]:
     from playwright.async_api import async_playwright
 
-    await some_hours(world)
-    await world.group("team", "ai", used={"cpu": 4}, cpu=10)
-    await world.group("over", "ai", used={"cpu": 9}, cpu=6)
-    await world.admin.create(DEPLOYMENTS, deployment("chat", "team", 4))
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(binaries.browser()), args=["--no-sandbox"])
         yield People(browser, pages)
         await browser.close()
+
+
+@pytest.fixture
+async def people(world: World, pages: Pages) -> AsyncIterator[People]:
+    """Groups with usage and hours of two periods, a workload, and who looks at them."""
+    await some_hours(world)
+    await world.group("team", "ai", used={"cpu": 4}, cpu=10)
+    await world.group("over", "ai", used={"cpu": 9}, cpu=6)
+    await world.admin.create(DEPLOYMENTS, deployment("chat", "team", 4))
+    async with browsing(pages) as people:
+        yield people

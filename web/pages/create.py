@@ -89,6 +89,7 @@ class _Page:
         self.visit = visit
         self.above = above
         self.name = name
+        self.views = views
         self.parent: GroupView | None = views.groups.get(above)
 
     def show(self, content: Sequence[Cell], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
@@ -96,8 +97,8 @@ class _Page:
         return answer(self.visit, where, [element("h1", shown(where)), *content], status=status)
 
     def form(self, typed: Typed, refusal: Refusal | None = None, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-        said = refused(refusal, f"{group_address(self.above)}#relatives" if self.parent is not None else "")
-        return self.show([*said, self._fields(typed, refusal or Refusal())], status)
+        said, room = refused(refusal, self.views, self.above, self.name)
+        return self.show([*said, self._fields(typed, refusal or Refusal()), *room], status)
 
     def preview(self, typed: Typed, wanted: Plan, verdict: Verdict) -> web.Response:
         said = [

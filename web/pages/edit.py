@@ -19,7 +19,7 @@ from web import changes, parts
 from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import HINT, Refusal, ceilings, field, hidden, people, refusal_of, typed_from, typed_of
-from web.pages.group import path_to
+from web.pages.group import path_to, relatives_card
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem, no_such_group
 from web.reading import rights
@@ -117,8 +117,8 @@ class _Page:
         return answer(self.visit, f"Change {self.name}", [head, *content], status=status)
 
     def form(self, typed: Typed, refusal: Refusal | None = None, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-        said = refused(refusal, f"{group_address(self.name)}#relatives")
-        return self.show([*self._changed(), *said, self._fields(typed, refusal or Refusal())], status)
+        said, room = refused(refusal, self.views, self.stored.parent, self.name)
+        return self.show([*self._changed(), *said, self._fields(typed, refusal or Refusal()), *room], status)
 
     def preview(self, typed: Typed, wanted: Plan, verdict: Verdict) -> web.Response:
         """Return the verdict, before and after, and the form to apply it or to type on."""
@@ -309,20 +309,22 @@ def missing(what: str, verb: str, name: str) -> Element:
     return parts.notice("warn", f"You may not {what} it: the permission ", right, " is missing. Ask an administrator.")
 
 
-def refused(refusal: Refusal | None, relatives: str = "") -> list[Element]:
-    """Return what is wrong above the form: the sentence itself, or where it is beside a field, which one.
-
-    `relatives` is where a person sees who has room.
-    """
+def refused(
+    refusal: Refusal | None, views: Views, parent: str, name: str
+) -> tuple[Sequence[Element], Sequence[Element]]:
+    """Return what stands above a form that was not taken, and below it who has room for what was asked."""
     if refusal is None or not (refusal.text or refusal.of):
-        return []
+        return [], []
     if refusal.of is None:
-        return [parts.notice("warn", shown(refusal.text))]
+        return [parts.notice("warn", shown(refusal.text))], []
     if not refusal.of:
-        return [parts.notice("bad", shown(refusal.text))]
+        return [parts.notice("bad", shown(refusal.text))], []
     said = element("strong", "Not accepted: "), f"see {', '.join(map(shown, refusal.of))} below."
-    link = [" ", element("a", "See which relatives have room", href=relatives)] if relatives and refusal.text else []
-    return [parts.notice("bad", *said, *link)]
+    # Without a text it is the form that is wrong, and no room would help.
+    if not refusal.text or not parent:
+        return [parts.notice("bad", *said)], []
+    link = element("a", "See which relatives have room", href="#relatives")
+    return [parts.notice("bad", *said, " ", link)], [relatives_card(views, parent, name, list(refusal.of))]
 
 
 def status_of(error: ApiError) -> HTTPStatus:

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from bizrq.figures.describe import OF_EVENTS, GroupEvent, amounts_text, leftover_text, read_events
-from bizrq.figures.groups.relatives import Relatives, relatives
+from bizrq.figures.groups.relatives import Relatives, relatives_below
 from bizrq.figures.groups.view import GroupView, ResourceView, group_view
 from bizrq.figures.simulate.charged import ChargedWorkload, ChargedWorkloads, charged_to
 from bizrq.units.times import format_timestamp
@@ -56,7 +56,12 @@ async def group(visit: Visit) -> web.StreamResponse:
         _head(found, view),
         *_conditions_first(view),
         parts.card("Resources", *_resources(view)),
-        element("div", _relatives_card(found, view), _facts(found, view), class_="columns"),
+        element(
+            "div",
+            relatives_card(found, view.parent, name, [f.resource for f in view.resources]),
+            _facts(found, view),
+            class_="columns",
+        ),
         parts.card("Workloads, the most expensive first", *_workloads(view, workloads)),
         *_children(found, view, seen),
         *_held(view),
@@ -163,21 +168,21 @@ def _marked(figures: ResourceView, text: str) -> Cell:
     return element("span", text, class_="is-over") if figures.is_over else text
 
 
-def _relatives_card(found: Views, view: GroupView) -> Element:
-    """Return what the parent and the siblings have left, for each resource of the group."""
+def relatives_card(found: Views, parent: str, child: str, resources: Sequence[str]) -> Element:
+    """Return what the parent and the siblings have left of some resources. The child need not exist yet."""
     title = "Free capacity of relatives"
-    if not view.parent:
+    if not parent:
         said = element("p", "This group is a root: it has no parent and no siblings.", class_="soft")
         return parts.card(title, said, id="relatives")
     rows: list[list[Cell]] = []
     contact = ""
-    for figures in view.resources:
-        of = relatives(found.tree, view, figures.resource)
+    for resource in resources:
+        of = relatives_below(found.tree, parent, child, resource)
         contact = contact or of.contact
-        rows.append([shown(figures.resource), _of_parent(of), _of_siblings(of)])
+        rows.append([shown(resource), _of_parent(of), _of_siblings(of)])
     columns = (
         TableColumn("resource"),
-        TableColumn(f"parent {view.parent}", is_number=True),
+        TableColumn(f"parent {parent}", is_number=True),
         TableColumn("siblings with room"),
     )
     said = [element("p", "Ask for the parent: ", shown(contact), class_="hint")] if contact else []

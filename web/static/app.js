@@ -105,20 +105,59 @@
 
   htmx.createEventSource = function (url) { return new Live(url); };
 
-  /* A part of the page that is replaced keeps what is open in it. */
-  var opened = {};
+  /* A part of the page that is replaced keeps what is open, typed, scrolled and focused in it. */
+  var kept = [];
+
+  /* Elements of a part by a name that the part which replaces it has, too: the id, or what it is and its number. */
+  function named(part, selector) {
+    var numbers = {}, found = {};
+    part.querySelectorAll(selector).forEach(function (each) {
+      var what = each.tagName + ' ' + (each.getAttribute('name') || each.getAttribute('href') || '');
+      found[each.id ? '#' + each.id : what + ' ' + (numbers[what] = (numbers[what] || 0) + 1)] = each;
+    });
+    return found;
+  }
+
+  function keep(part, selector, read, write) {
+    var before = named(part, selector), states = {};
+    Object.keys(before).forEach(function (name) {
+      var state = read(before[name]);
+      if (state !== null) states[name] = state;
+    });
+    kept.push(function (now) {
+      var after = named(now, selector);
+      Object.keys(states).forEach(function (name) { if (after[name]) write(after[name], states[name]); });
+    });
+  }
+
+  function selection(field) {
+    try { return [field.selectionStart, field.selectionEnd]; } catch (error) { return [null, null]; }
+  }
 
   document.addEventListener('htmx:beforeSwap', function (event) {
     if (event.detail.xhr.status === 401) say('You are signed out. ', '/sign-in', 'Sign in again');
-    opened = {};
-    event.detail.target.querySelectorAll('details[id]').forEach(function (each) { opened[each.id] = each.open; });
+    var part = event.detail.target, x = window.scrollX, y = window.scrollY;
+    kept = [];
+    keep(part, 'details[id]', function (each) { return each.open; }, function (each, is) { each.open = is; });
+    keep(part, 'input:not([type=hidden]), textarea', function (each) {
+      return each.value !== each.defaultValue ? each.value : null;
+    }, function (each, text) { each.value = text; });
+    keep(part, 'a[href], button, input, select, textarea, summary, [tabindex]', function (each) {
+      return each === document.activeElement ? selection(each) : null;
+    }, function (each, at) {
+      each.focus({ preventScroll: true });
+      if (at[0] !== undefined && at[0] !== null) each.setSelectionRange(at[0], at[1]);
+    });
+    keep(part, '.scroll', function (each) { return each.scrollLeft || null; }, function (each, left) {
+      each.scrollLeft = left;
+    });
+    kept.push(function () { window.scrollTo(x, y); });
   });
 
   document.addEventListener('htmx:afterSwap', function () {
-    Object.keys(opened).forEach(function (id) {
-      var each = document.getElementById(id);
-      if (each) each.open = opened[id];
-    });
+    var now = document.getElementById('live');
+    if (now) kept.forEach(function (write) { write(now); });
+    kept = [];
   });
 
   /* Open or close all of a tree. Without a script the buttons are not there. */

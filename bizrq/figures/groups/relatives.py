@@ -30,17 +30,22 @@ class Relatives:
 
 def relatives(tree: TreeView, view: GroupView, resource: str) -> Relatives:
     """Return what the relatives of a group have left of a resource."""
-    above = tree.groups.get(view.parent)
+    return relatives_below(tree, view.parent, view.name, resource)
+
+
+def relatives_below(tree: TreeView, parent: str, child: str, resource: str) -> Relatives:
+    """Return what the relatives of a child have left of a resource. The child need not exist yet."""
+    above = tree.groups.get(parent)
     if above is None:
-        return Relatives(resource, view.parent, False, None, None if view.parent else ())
+        return Relatives(resource, parent, False, None, None if parent else ())
     able = [
         (name, figures)
         for name in above.children
-        if name != view.name and (figures := of_resource(tree.groups[name], resource)) is not None
+        if name != child and (figures := of_resource(tree.groups[name], resource)) is not None
         if figures.left is not None and figures.left > 0
     ]
     siblings = sorted(able, key=lambda pair: (-(pair[1].left or 0), pair[0])) if tree.is_complete else None
-    return Relatives(resource, view.parent, True, of_resource(above, resource), siblings, above.group.contact)
+    return Relatives(resource, parent, True, of_resource(above, resource), siblings, above.group.contact)
 
 
 def of_resource(view: GroupView, resource: str) -> ResourceView | None:
