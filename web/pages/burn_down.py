@@ -84,7 +84,8 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
     title = f"{each.group}, {name}: what is left of {format_hours(name, each.budget.hard)} {unit(name)}"
     counted = format_local_time(each.counted // _MINUTE * _MINUTE, zone)
     left_now = format_left(name, each.budget.hard, each.used)
-    said = f"{left_now} left now, counted up to {counted}; exhausted: {format_exhaustion(each)}"
+    ends = format_exhaustion(each)
+    said = f"{left_now} left now, counted up to {counted}; {ends if each.left <= 0 else f'exhausted: {ends}'}"
     caption = element("figcaption", element("strong", shown(title)), element("br"), shown(said))
     drawn = burn_down(shown(f"{title}. {said}"), known, later, one_hour(name))
     return element("figure", caption, drawn, class_="card chart")
