@@ -314,6 +314,8 @@ async def test_the_group_that_a_workload_has_come_back_to_pays_for_what_is_delet
                 await vision.waits()
                 books.box.clock.advance(2)
                 await team.move("nlp")
+            moved = int((await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]["resourceVersion"])
+            await books.until("nlp", lambda g: int(g.status.counted_at.get("deployments.apps", 0)) >= moved)
             await team.holds(nlp="4")
             for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
                 await books.client.delete(kind, name, "default")
