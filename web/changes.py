@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from bizrq.api.group import API_VERSION, KIND
+from bizrq.figures.changes.ceilings import path_of
 from bizrq.figures.errors import BadValue
 from bizrq.figures.groups.view import canonical_name
 from bizrq.kube.client import ApiError, Invalid, KubeClient
@@ -106,8 +107,7 @@ class Plan:
         if not base.hard and self.hard:
             made.append({"op": "add", "path": "/spec/hard", "value": {}})
         for name in self.changed:
-            path = "/spec/hard/" + name.replace("~", "~0").replace("/", "~1")
-            after = self.hard.get(name)
+            path, after = path_of(name), self.hard.get(name)
             made.append(
                 {"op": "remove", "path": path} if after is None else {"op": "add", "path": path, "value": after}
             )

@@ -6,13 +6,12 @@ text, so no name or reason of other people becomes markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from xml.etree.ElementTree import Element, tostring
 
 from bizrq.html.elements import element
 from bizrq.units.text import printable
 
-__all__ = ["Element", "attributes", "element", "fragment", "page", "shown"]
+__all__ = ["Element", "element", "fragment", "page", "shown"]
 
 
 def page(root: Element) -> bytes:
@@ -28,8 +27,3 @@ def fragment(root: Element) -> bytes:
 def shown(text: object) -> str:
     """Return text of other people without the characters that a browser would obey."""
     return printable(str(text))
-
-
-def attributes(pairs: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return attributes whose names `element` cannot spell, for its keywords: `hx_get`, `sse_connect`."""
-    return {name.replace("-", "_"): str(value) for name, value in pairs}

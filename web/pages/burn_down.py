@@ -64,14 +64,12 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
         return None
     zone, name = each.zone, each.resource
 
-    def left(used: int) -> Moment:
-        return Moment(0, each.budget.hard - used, "", format_left(name, each.budget.hard, used))
+    hard = each.budget.hard
 
     def at(time: int, used: int, label: str = "") -> Moment:
-        made = left(used)
         minute = time // _MINUTE * _MINUTE
-        named = "" if not label else label if label == "now" else f"{label} {format_local_time(minute, zone)}"
-        return Moment(time, made.amount, named, made.text if label else "")
+        named = f"{label} {format_local_time(minute, zone)}" if label not in ("", "now") else label
+        return Moment(time, hard - used, named, format_left(name, hard, used) if label else "")
 
     starts = [period.start for period in books.open_periods(each.group) if period.start is not None]
     held = sum(child.hard for child in each.budget.children)
@@ -81,9 +79,9 @@ def _chart(books: HoursRecords, each: BudgetOutlook) -> Element | None:
     later = [at(each.counted + length * n // _STEPS, each.budget.used(length * n // _STEPS)) for n in range(1, _STEPS)]
     if length:
         later.append(at(end, each.projected, "end" if each.until is not None else "in 30 days,"))
-    title = f"{each.group}, {name}: what is left of {format_hours(name, each.budget.hard)} {unit(name)}"
+    title = f"{each.group}, {name}: what is left of {format_hours(name, hard)} {unit(name)}"
     counted = format_local_time(each.counted // _MINUTE * _MINUTE, zone)
-    left_now = format_left(name, each.budget.hard, each.used)
+    left_now = format_left(name, hard, each.used)
     ends = format_exhaustion(each)
     said = f"{left_now} left now, counted up to {counted}; {ends if each.left <= 0 else f'exhausted: {ends}'}"
     caption = element("figcaption", element("strong", shown(title)), element("br"), shown(said))

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from bizrq.api import group as wire
 from bizrq.figures.groups.view import GroupView
-from bizrq.kube.client import AlreadyExists, ApiError, NotFound, Unauthorized, Unreachable
+from bizrq.kube.client import AlreadyExists, ApiError, Unauthorized, Unreachable
 from bizrq.store.groups import GROUPS
 from web import changes, parts
 from web.changes import Base, Plan, Typed, Verdict
@@ -70,7 +70,7 @@ async def _is_there(visit: Visit, made: dict[str, Any]) -> bool:
     """Return True if the stored group is what the form makes: then it was sent before."""
     try:
         stored = await visit.visitor.client.get(GROUPS, made["metadata"]["name"])
-    except (NotFound, ApiError):
+    except ApiError:
         return False
     spec = {key: value for key, value in (stored.get("spec") or {}).items() if value not in ("", None)}
     return spec == made["spec"]

@@ -25,17 +25,18 @@ async def overview(visit: Visit) -> web.StreamResponse:
     content: list[Cell] = []
     if visit.request.query.get("done") == "deleted":
         content.append(parts.notice("good", "The group is deleted, or will be once its hours are handed over."))
-    content.append(_head(found, seen))
+    over = [view for view in found.groups.values() if any(f.is_over for f in view.resources)]
+    low = [view for view in found.groups.values() if any(view.status_of(kind) == "True" for kind in _HOURS)]
+    content.append(_head(found, seen, over=len(over), low=len(low)))
     content += broken(found)
     if not found.groups:
         content.append(_nothing(seen))
-    over = [view for view in found.groups.values() if any(f.is_over for f in view.resources)]
     if over:
         content.append(_section("Over quota", "Nothing that runs is stopped; growth is refused.", over))
-    low = [view for view in found.groups.values() if any(view.status_of(kind) == "True" for kind in _HOURS)]
     if low:
         content.append(_hours(low))
-    mine = sorted((view for view in my_groups(found, seen) if view not in over), key=_scarcity)
+    above = {view.name for view in over}
+    mine = sorted((view for view in my_groups(found, seen) if view.name not in above), key=_scarcity)
     if mine:
         title = "My groups, scarcest first" if _is_named(seen) or not seen.is_complete else "Groups, scarcest first"
         content.append(_section(title, "Each with the resource of which the most is taken.", mine))
@@ -61,9 +62,7 @@ def broken(found: Views) -> list[Element]:
     return [parts.notice("bad", shown(why)) for why in list(found.broken.values())[:10]]
 
 
-def _head(found: Views, seen: Seen) -> Element:
-    over = sum(any(f.is_over for f in view.resources) for view in found.groups.values())
-    low = sum(any(view.status_of(kind) == "True" for kind in _HOURS) for view in found.groups.values())
+def _head(found: Views, seen: Seen, *, over: int, low: int) -> Element:
     number = len(found.groups)
     said = f"{number} group{'' if number == 1 else 's'}" + ("" if seen.is_complete else " that you may read")
     facts = [parts.tag(said)]

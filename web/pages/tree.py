@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from bizrq.figures.groups.relatives import of_resource
 from bizrq.figures.groups.view import GroupView, ResourceView
 from bizrq.units import hierarchy, names
 from web import parts
@@ -148,7 +149,7 @@ def figures_of(view: GroupView, resource: str) -> ResourceView | None:
     """Return the figures of a resource, those of the scarcest for ""."""
     if not resource:
         return view.tightest
-    return next((figures for figures in view.resources if figures.resource == resource), None)
+    return of_resource(view, resource)
 
 
 def _nested(forest: _Forest, asked: Asked) -> Element:

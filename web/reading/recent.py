@@ -33,6 +33,3 @@ class Recent:
             if len(self._answers) > _MOST:
                 self._answers.popitem(last=False)
         return await asyncio.shield(known[1])
-
-    def forget(self, question: str) -> None:
-        self._answers.pop(question, None)

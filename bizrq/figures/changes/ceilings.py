@@ -119,11 +119,16 @@ def patch_of(stored: GroupObject, changes: Sequence[tuple[str, int]]) -> list[di
     """Return a JSON Patch (RFC 6902) that fails where a ceiling is not as it was read."""
     made: list[dict[str, Any]] = [] if stored.spec.hard else [{"op": "add", "path": "/spec/hard", "value": {}}]
     for key, nano in changes:
-        path = "/spec/hard/" + key.replace("~", "~0").replace("/", "~1")
+        path = path_of(key)
         if key in stored.spec.hard:
             made.append({"op": "test", "path": path, "value": stored.spec.hard[key]})
         made.append({"op": "add", "path": path, "value": quantity.text(key, nano)})
     return made
+
+
+def path_of(key: str) -> str:
+    """Return where a patch finds a ceiling (RFC 6901)."""
+    return "/spec/hard/" + key.replace("~", "~0").replace("/", "~1")
 
 
 def _changed(stored: GroupObject, key: str, nano: int) -> ChangedCeiling:
