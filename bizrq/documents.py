@@ -38,7 +38,9 @@ def load_all(text: str) -> list[Any]:
     except NotYAML:
         raise
     except _FAILURES as error:
-        raise NotYAML(f"not YAML: {' '.join(str(error).split())[:300]}") from None
+        # A parser that reads text calls it so; there is no other one.
+        why = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise NotYAML(f"not YAML: {why[:300]}") from None
 
 
 def _measure(text: str) -> None:

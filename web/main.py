@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _NAME = "bizrq-web"
+#: Hosts that need no https.
+_HERE = ("127.0.0.1", "localhost", "::1")
 #: Where a pod finds the certificate of its API server.
 _POD_CA = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 
@@ -86,7 +88,7 @@ def serve(
         if oidc_issuer:
             secret = oidc_client_secret.read_text("utf-8").strip() if oidc_client_secret else ""
             ca = oidc_ca.read_text("ascii") if oidc_ca else None
-            provider = Provider(oidc_issuer, oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
+            provider = Provider(_issuer(oidc_issuer), oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
             if not oidc_client_id:
                 raise ConfigError("--oidc-issuer needs --oidc-client-id")
     except (ConfigurationError, ConfigError, ValueError) as error:
@@ -145,6 +147,20 @@ def _endpoint(kubeconfig: Path | None, ca: Path) -> Endpoint:
     return Endpoint(f"https://{shown}:{port}", StaticCredentials({}), text)
 
 
+def _issuer(url: str) -> str:
+    """Return the address of the provider. Raise ConfigError for one without a host, and for plain http elsewhere."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        host, parts = "", urlsplit("")
+    if not host or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(f"--oidc-issuer: {url[:200]!r} is no address of a provider: write https://HOST/PATH")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
+        raise ConfigError(f"--oidc-issuer: {url[:200]!r}: secrets and tokens need https: write https://HOST/PATH")
+    return url
+
+
 def _origin(url: str) -> str:
     """Return the origin of the public address. Raise ConfigError for one with a path, and for plain http elsewhere."""
     try:
@@ -152,10 +168,9 @@ def _origin(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port, parts = "", None, urlsplit("")
-    is_here = host in ("127.0.0.1", "localhost", "::1")
     if not host or parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"--public-url: {url[:200]!r} is no address of a host: write https://HOST")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
         raise ConfigError(f"--public-url: {url[:200]!r}: cookies need https: write https://HOST")
     shown = f"[{host}]" if ":" in host else host
     usual = {"https": 443, "http": 80}[parts.scheme]

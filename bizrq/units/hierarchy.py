@@ -6,7 +6,7 @@ walk visits a name once. "" is the parent of a root.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 
 #: Return the name of a group's parent, "" for a root and for an unknown group.
 ParentOf = Callable[[str], str]
@@ -46,6 +46,21 @@ def children(parents: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     for name, parent in sorted(parents):
         found.setdefault(parent, []).append(name)
     return found
+
+
+def tops(parents: Mapping[str, str]) -> list[str]:
+    """Return the sorted names from which `subtree` reaches every name; parents by name, "" for a root.
+
+    They are the roots, and of each cycle its first name.
+    """
+    found, checked = set[str](), set[str]()
+    for name in sorted(parents):
+        above = list(lineage(name, lambda at: "" if at in checked else parents[at]))
+        last = above[-1]
+        if last not in checked:
+            found.add(min(above[above.index(parents[last]) :]) if parents[last] else last)
+        checked.update(above)
+    return sorted(found)
 
 
 def subtree(name: str, children_of: Callable[[str], Collection[str]]) -> list[str]:

@@ -45,6 +45,12 @@ BOMBS = {
 }
 
 
+def test_a_parser_says_where_a_text_is_wrong_and_not_what_it_is() -> None:
+    with pytest.raises(NotYAML, match=r"^not YAML: while parsing .* at line \d, column \d") as raised:
+        load_all("a: [")
+    assert "string" not in str(raised.value)
+
+
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_one_line_wherever_it_is_read(bomb: str, tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"

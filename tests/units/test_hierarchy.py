@@ -60,6 +60,19 @@ def test_the_subtrees_of_the_roots_hold_each_name_once(parents: dict[str, str]):
     assert sorted(found) == NAMES
 
 
+@given(GRAPHS)
+def test_the_subtrees_of_the_tops_hold_each_name_once(parents: dict[str, str]):
+    known = {name: parent if parent in NAMES else "" for name, parent in parents.items()}
+    tops = hierarchy.tops(known)
+    uncut = {name: "" if name in tops else parent for name, parent in known.items()}
+    found = [name for top in tops for name in hierarchy.subtree(top, children_of(uncut))]
+    assert sorted(found) == NAMES
+    for name in NAMES:
+        in_cycle = (at for at in NAMES if at in hierarchy.lineage(known[at], parent_of(known)))
+        cycle = [at for at in in_cycle if at in hierarchy.lineage(name, parent_of(known))]
+        assert (name in tops) == (not known[name] or (name in cycle and name == min(cycle)))
+
+
 @given(GRAPHS, st.sampled_from(NAMES))
 def test_a_cycle_ends_every_walk_at_the_first_name_that_comes_again(parents: dict[str, str], name: str):
     lineage = list(hierarchy.lineage(name, parent_of(parents)))

@@ -97,6 +97,12 @@ async def test_it_serves_over_tls_and_says_when_it_is_ready(world: World, tmp_pa
         ({"keys": Path("/nowhere")}, "/nowhere/current: there is no such file"),
         ({"trusted_proxy": ["10.0.0.0/99"]}, "10.0.0.0/99"),
         ({"oidc_issuer": "https://login.corp"}, "--oidc-issuer needs --oidc-client-id"),
+        (
+            {"oidc_issuer": "http://login.corp", "oidc_client_id": "x"},
+            "'http://login.corp': secrets and tokens need https",
+        ),
+        ({"oidc_issuer": "login.corp", "oidc_client_id": "x"}, "'login.corp' is no address of a provider"),
+        ({"oidc_issuer": "https://[", "oidc_client_id": "x"}, "'https://[' is no address of a provider"),
         ({"kubeconfig": Path("/nowhere")}, "/nowhere: there is no such file"),
         ({"oidc_issuer": "https://login.corp", "oidc_client_id": "x", "oidc_ca": Path("/nowhere")}, "/nowhere"),
     ],

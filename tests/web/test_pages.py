@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.store.groups import GROUPS
 from tests.support import objects
-from tests.support.objects import DEPLOYMENTS
+from tests.support.objects import DEPLOYMENTS, group
 from tests.web.conftest import Browser, Pages, World
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=y>\u202e\x1b[31m"
@@ -138,6 +138,16 @@ async def test_one_group_that_cannot_be_read_is_named_and_hides_no_other(world: 
         assert "group vision: status:" in page.words
         assert "/groups/nlp" in page.text
     assert (await browser.get("/groups/vision")).status == 422
+
+
+async def test_groups_whose_parents_form_a_cycle_are_shown_once(world: World, browser: Browser):
+    for name, parent in (("x", "y"), ("y", "x"), ("z", "y")):
+        await world.admin.create(GROUPS, group(name, parent))
+    for query in ("", "?top=y", "?top=z", "?q=z"):
+        page = await browser.get(f"/tree{query}")
+        assert page.status == 200
+        for name in ("x", "y", "z") if query != "?top=z" else ("z",):
+            assert page.text.count(f'href="/groups/{name}"') == 1, (query, name)
 
 
 async def test_hostile_text_becomes_no_element(world: World, browser: Browser):

@@ -77,9 +77,7 @@ async def fit_answer(visit: Visit) -> web.StreamResponse:
             raise BadValue(f"{count} objects are too many for a page: send at most {OBJECTS}, or run bizrq fit -f FILE")
         troubles, outcomes = await _tried(visit, documents, namespace)
     except NoAnswer as error:
-        # The parser names the text of the form, which is the only one.
-        why = str(error).replace('in "<unicode string>", ', "at ")
-        return _page(visit, namespace=namespace, text=text, wrong=why, status=_UNFIT)
+        return _page(visit, namespace=namespace, text=text, wrong=str(error), status=_UNFIT)
     warned = [parts.notice("warn", shown(each.message)) for each in troubles]
     if not outcomes:
         nothing = parts.empty("These manifests contain no group and no object of a charged kind.")

@@ -95,13 +95,14 @@ class _Forest:
         self.shown: dict[str, ResourceView | None] = {
             name: figures_of(view, asked.resource) for name, view in self.views.items()
         }
-        self.children = hierarchy.children((name, self._parent(name)) for name in self.views)
+        self._parents = found.tree.shown_parents(asked.top if asked.top in found.groups else None)
+        self.children = hierarchy.children(self._parents.items())
         if asked.by_percent:
             self.children = {parent: sorted(below, key=self._scarcity) for parent, below in self.children.items()}
         self.matches = [name for name in self._below_top() if self._matches(name)]
         self.kept = set(self.matches)
         for name in self.matches if asked.is_filtered else ():
-            while (name := self._parent(name)) and name not in self.kept:
+            while (name := self._parents[name]) and name not in self.kept:
                 self.kept.add(name)
 
     @property
@@ -120,10 +121,6 @@ class _Forest:
             count, depth = count + len(level), depth + 1
             level = [child for name in level for child in self.below(name)]
         return depth
-
-    def _parent(self, name: str) -> str:
-        parent = self.views[name].parent
-        return parent if parent in self.views else ""
 
     def _below_top(self) -> Sequence[str]:
         if not self.asked.top:

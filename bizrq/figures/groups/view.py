@@ -144,13 +144,22 @@ class TreeView:
         kept = {top} | {n for name, s in self.groups.items() if s.resources for n in (name, *self.ancestry(name))}
         return replace(self, groups={name: view for name, view in self.groups.items() if name in kept})
 
+    def shown_parents(self, top: str | None = None) -> dict[str, str]:
+        """Return the parent of each group in a tree that is shown, "" for one at the top.
+
+        A group without its parent is a root. Of a cycle, which admission does not allow, `top` or else the first name
+        stands at the top.
+        """
+        parents = {name: self._known_parent(name) for name in self.groups}
+        return {**parents, **dict.fromkeys([top] if top else hierarchy.tops(parents), "")}
+
     def in_order(self, top: str | None = None, depth: int | None = None, *, by_percent: bool = False) -> list[TreeRow]:
         """Return the groups depth first, with their tree lines; at most `depth` levels of them.
 
-        Siblings are ordered by name, or with `by_percent` by their scarcest resource, the scarcest first. A group
-        without its parent is a root.
+        Siblings are ordered by name, or with `by_percent` by their scarcest resource, the scarcest first. See
+        `shown_parents` for what stands at the top.
         """
-        children = hierarchy.children((name, self._known_parent(name)) for name in self.groups)
+        children = hierarchy.children(self.shown_parents(top).items())
         if by_percent:
             children = {parent: sorted(names, key=self._scarcity) for parent, names in children.items()}
         tops = [top] if top else children.get("", [])
