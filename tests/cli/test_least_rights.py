@@ -101,6 +101,16 @@ async def people(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -
         from bizrq.kube.admission import REGISTRATIONS
 
         await client.delete(REGISTRATIONS, "bizrq")
+        # Other modules have groups and people of these names on the same server.
+        for namespace, name in (("team", "web"), ("default", "far")):
+            await client.delete(DEPLOYMENTS, name, namespace)
+        for each in ("reads-nlp", "watches-nlp"):
+            await client.delete(CLUSTER_ROLES, each)
+        for each, who in (("reads-nlp", READER), ("watches-nlp", WATCHER)):
+            await client.delete(CLUSTER_ROLE_BINDINGS, bound(each, who)["metadata"]["name"])
+        for who in (EDITOR, READER):
+            await client.delete(ROLE_BINDINGS, bound("edit", who)["metadata"]["name"], "team")
+        await client.delete(NAMESPACES, "team")
         for name in ("nlp", "cv", "ai"):
             await client.delete(GROUPS, name)
 

@@ -215,15 +215,18 @@ async def test_a_reader_is_told_what_they_may_not_read(real_cluster: Real) -> No
         try:
             await client.create(GROUPS, group("nlp", cpu="10"))
             made.append((GROUPS, "nlp", None))
-            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-            made.append((NAMESPACES, "team", None))
+            # A name of its own: without its controller a namespace that is deleted stays for the next test.
+            await client.create(
+                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dees-team"}}
+            )
+            made.append((NAMESPACES, "dees-team", None))
             for each in roles:
                 await client.create(CLUSTER_ROLE_BINDINGS, each)
                 made.append((CLUSTER_ROLE_BINDINGS, each["metadata"]["name"], None))
             edit = {**bound("edit", "dee"), "kind": "RoleBinding"}
-            edit["metadata"] = {**edit["metadata"], "namespace": "team"}
+            edit["metadata"] = {**edit["metadata"], "namespace": "dees-team"}
             await client.create(ROLE_BINDINGS, edit)
-            team = _with_namespace(real_cluster.kubeconfig, "team")
+            team = _with_namespace(real_cluster.kubeconfig, "dees-team")
 
             async def is_settled() -> bool:
                 dee = await bizrq("status", "--as", "dee", "--kubeconfig", team)
