@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import structlog
 import typer
@@ -147,30 +147,38 @@ def _endpoint(kubeconfig: Path | None, ca: Path) -> Endpoint:
     return Endpoint(f"https://{shown}:{port}", StaticCredentials({}), text)
 
 
-def _issuer(url: str) -> str:
-    """Return the address of the provider. Raise ConfigError for one without a host, and for plain http elsewhere."""
+def _split(url: str) -> SplitResult:
+    """Return the parts of an address, all empty where it cannot be read."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
+        _ = parts.port  # A port that is no number is an error only here.
     except ValueError:
-        host, parts = "", urlsplit("")
-    if not host or "@" in parts.netloc or parts.query or parts.fragment:
+        return urlsplit("")
+    return parts
+
+
+def _is_private(parts: SplitResult) -> bool:
+    """Return True where nobody on the way reads what is sent there."""
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _HERE)
+
+
+def _issuer(url: str) -> str:
+    """Return the address of the provider. Raise ConfigError for one without a host, and for plain http elsewhere."""
+    parts = _split(url)
+    if not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"--oidc-issuer: {url[:200]!r} is no address of a provider: write https://HOST/PATH")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
+    if not _is_private(parts):
         raise ConfigError(f"--oidc-issuer: {url[:200]!r}: secrets and tokens need https: write https://HOST/PATH")
     return url
 
 
 def _origin(url: str) -> str:
     """Return the origin of the public address. Raise ConfigError for one with a path, and for plain http elsewhere."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port, parts = "", None, urlsplit("")
+    parts = _split(url)
+    host, port = parts.hostname or "", parts.port
     if not host or parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         raise ConfigError(f"--public-url: {url[:200]!r} is no address of a host: write https://HOST")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in _HERE):
+    if not _is_private(parts):
         raise ConfigError(f"--public-url: {url[:200]!r}: cookies need https: write https://HOST")
     shown = f"[{host}]" if ":" in host else host
     usual = {"https": 443, "http": 80}[parts.scheme]

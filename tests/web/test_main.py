@@ -102,6 +102,7 @@ async def test_it_serves_over_tls_and_says_when_it_is_ready(world: World, tmp_pa
             "'http://login.corp': secrets and tokens need https",
         ),
         ({"oidc_issuer": "login.corp", "oidc_client_id": "x"}, "'login.corp' is no address of a provider"),
+        ({"oidc_issuer": "https://a:x", "oidc_client_id": "x"}, "'https://a:x' is no address of a provider"),
         ({"oidc_issuer": "https://[", "oidc_client_id": "x"}, "'https://[' is no address of a provider"),
         ({"kubeconfig": Path("/nowhere")}, "/nowhere: there is no such file"),
         ({"oidc_issuer": "https://login.corp", "oidc_client_id": "x", "oidc_ca": Path("/nowhere")}, "/nowhere"),
