@@ -31,10 +31,10 @@ from examples import story  # noqa: E402
 from sandbox.clock import Clock  # noqa: E402
 from sandbox.server import Sandbox  # noqa: E402
 from web.app import Site, Web  # noqa: E402
-from web.gates import ClusterGate  # noqa: E402
-from web.keys import Keyring  # noqa: E402
-from web.session import CookieNames  # noqa: E402
-from web.visitors import Visitors  # noqa: E402
+from web.credentials.gates import ClusterGate  # noqa: E402
+from web.credentials.keys import Keyring  # noqa: E402
+from web.credentials.session import CookieNames  # noqa: E402
+from web.reading.visitors import Visitors  # noqa: E402
 
 FOLDER = ROOT / "docs" / "pictures"
 _DESKTOP = {"width": 1280, "height": 800}
