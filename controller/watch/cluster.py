@@ -151,6 +151,8 @@ class Cluster:
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the groups that pay for an object of any kind but pods, and those whose workloads refer to it."""
         self._enqueue_awaiting(old, new)
+        if old is not None and new is None:
+            self.moved_pods.forget(old["metadata"]["uid"])
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)
@@ -180,15 +182,18 @@ class Cluster:
 
     def _note_move(self, workload: Object, left: str) -> None:
         """Note the group that a workload has left with its pods, those that have not been seen yet included."""
-        self.moved_pods.leave((pod.uid for pod in self.descendants.pods_of(workload)), left)
-        reached = self.informers.pods.store.resource_version
-        self.moved_pods.depart(workload["metadata"]["uid"], revision_of(workload), left, reached)
+        uid = workload["metadata"]["uid"]
+        self.moved_pods.leave(uid, (pod.uid for pod in self.descendants.pods_of(workload)), left)
+        self.moved_pods.depart(uid, revision_of(workload), left, self.informers.pods.store.resource_version)
 
     def _made_for(self, obj: Object, left: str) -> str:
         """Return the group that the pods of what leaves a group were made for, if nobody has noted that.
 
-        After a start that is the group which remembers it, where the one that it leaves never counted it.
+        After a start that is the group which remembers it, where the one that it leaves never counted it. Once a move
+        was seen, it is the one that it leaves.
         """
+        if self.moved_pods.has_moved(obj["metadata"]["uid"]):
+            return left
         uids = (obj["metadata"]["uid"], *self.descendants.makers_of(obj))
         # Several groups may remember it: those that it came through, until each is counted.
         if any(_pays(self.payers.in_group(left, uid)) for uid in uids):

@@ -23,6 +23,8 @@ class MovedPods:
 
     def __init__(self) -> None:
         self._groups: dict[str, str] = {}
+        #: The workloads that were seen to move: what they have made since is the group's that they leave next.
+        self._moved: set[str] = set()
         #: By workload, the moves that the watch of pods had not reached, the first one first.
         self._departures: dict[str, list[_Departure]] = {}
         self._latest = 0
@@ -31,8 +33,13 @@ class MovedPods:
         """Return the group that pays for a pod; None for one whose workload has not moved."""
         return self._groups.get(uid)
 
-    def leave(self, uids: Iterable[str], group: str) -> None:
-        """Note that what makes these pods leaves a group. Those of other groups stay theirs."""
+    def has_moved(self, workload: str) -> bool:
+        """Return True if a workload was seen to leave a group before."""
+        return workload in self._moved
+
+    def leave(self, workload: str, uids: Iterable[str], group: str) -> None:
+        """Note that a workload with these pods leaves a group. Those of other groups stay theirs."""
+        self._moved.add(workload)
         for uid in uids:
             self._groups.setdefault(uid, group)
 
@@ -60,6 +67,7 @@ class MovedPods:
 
     def restored(self) -> None:
         """Expect no pods any more: revisions count anew."""
+        self._moved.clear()
         self._departures.clear()
         self._latest = 0
 
@@ -68,5 +76,6 @@ class MovedPods:
         self._groups[uid] = group
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a pod or a workload that is gone."""
         self._groups.pop(uid, None)
+        self._moved.discard(uid)

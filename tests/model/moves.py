@@ -122,8 +122,8 @@ class Mind(NamedTuple):
     """What the controller remembers, and no other one will.
 
     `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than,
-    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, and
-    `settled` what it is done with, by group and workload.
+    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, `settled`
+    what it is done with, by group and workload, and `moved` the workloads that it has seen move.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
@@ -133,6 +133,7 @@ class Mind(NamedTuple):
     holds: tuple[Hold, ...] = ()
     looked: tuple[str, ...] = ()
     settled: tuple[tuple[str, str], ...] = ()
+    moved: tuple[str, ...] = ()
 
 
 class Progress(NamedTuple):
@@ -161,12 +162,13 @@ class Scenario(Asked):
 
     The watches of workloads and of pods may be `late`, each by itself. A watch of workloads that `relists` may skip
     writes. Where `is_prompt`, nobody changes a workload before its own controller has observed, and ours has counted,
-    what it asks for now.
+    what it asks for now. Where `is_acted_on`, it has the pods that it asks for, counted or not.
     """
 
     late: str = "works pods"
     relists: bool = False
     is_prompt: bool = False
+    is_acted_on: bool = False
 
 
 class Rules:
@@ -180,6 +182,8 @@ class Rules:
     notes_late_pods = True
     #: Not the group that a workload leaves, but the one whose record has it where the other never counted it.
     notes_remembered = True
+    #: That only before the controller has seen a move of the workload: after it, what is not noted is the other's.
+    minds_seen_moves = True
     #: What a group was only promised by a move shows in pods that moved on from there, and in no others.
     doubts_lost_moves = True
     #: Pods that the demand in the new group pays for are that group's from then on.
@@ -277,6 +281,8 @@ def _ask(world: World, scenario: Scenario, number: int, request: Request) -> Ite
     is_move = asked.group != work.group
     if scenario.is_prompt and not _is_counted(world, work):
         return
+    if scenario.is_acted_on and not _is_acted_on(world, work):
+        return
     if pods <= work.pods and not is_move:
         yield f"{says}: nothing more", _allow(world, number, asked, work.version, None)
         return
@@ -293,6 +299,11 @@ def _is_counted(world: World, work: Work) -> bool:
     """True once the workload's controller acts on what it asks for now, and ours has counted that if it is anything."""
     costs = (cost for group, name, cost in world.mind.counted if (group, name) == (work.group, work.name))
     return not work.lags and work.pods <= max(costs, default=0)
+
+
+def _is_acted_on(world: World, work: Work) -> bool:
+    """True once the workload has the pods that it asks for now."""
+    return not work.lags and work.pods == sum(pod.owner == work.name and pod.up for pod in world.pods)
 
 
 def _promise(
@@ -393,7 +404,8 @@ def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenari
     """The group that was left is that of the pods which are seen by then, unless they were another's already."""
     notes, has_stayed = dict(mind.notes), {uid for status in world.statuses for uid in status.stayed}
     remember = [name for name in scenario.names if new.name in _status(world, scenario, name).workloads]
-    if rules.notes_remembered and remember and left not in remember:
+    is_first = new.name not in mind.moved or not rules.minds_seen_moves
+    if rules.notes_remembered and is_first and remember and left not in remember:
         left = remember[0]
     for pod in world.view.pods:
         if pod.owner == new.name and pod.uid not in has_stayed:
@@ -401,7 +413,8 @@ def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenari
     moves = mind.moves
     if 0 < world.view.missed <= new.version:
         moves = (*moves, Move(new.name, new.version, left))
-    return mind._replace(notes=tuple(sorted(notes.items())), moves=moves)
+    moved = tuple(sorted({*mind.moved, new.name}))
+    return mind._replace(notes=tuple(sorted(notes.items())), moves=moves, moved=moved)
 
 
 def _deliver_pods(world: World, rules: Rules) -> World:
@@ -638,6 +651,7 @@ class Recount:
             tuple(sorted(self.holds.values())),
             looked,
             tuple(settled),
+            self.world.mind.moved,
         )
 
 
@@ -827,6 +841,10 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
         used = sum(_status(world, scenario, name).used for name in groups)
         if used < lives or (used > lives and len(groups) == len(scenario.names)):
             return f"{used} are used in {sorted(groups)} at last, and {lives} pods are theirs"
+    for name in () if scenario.restarts else scenario.names:
+        used, hard = _status(world, scenario, name).used, scenario.groups[name]
+        if used > hard:
+            return f"{name} uses {used} at last, and hard is {hard}"
     for name in scenario.names if all(pod.up for pod in world.pods) else ():
         own = [work for work in world.works if work.group == name]
         wanted = Status(sum(work.pods for work in own), (), tuple(sorted(work.name for work in own)))

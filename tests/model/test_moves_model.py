@@ -47,6 +47,7 @@ SCENARIOS = {
     "around, a restart": Scenario(
         ALONE, ["move A 0 to h", "then move A to g", "then move A to h"], ONE, "", restarts=1
     ),
+    "through uncounted, and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_acted_on=True),
     "through and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_prompt=True),
     "through and back, and its room taken": Scenario(
         ALONE, [*THROUGH, "then move A to g", "create B 1 in h"], ONE, "", is_prompt=True
@@ -75,6 +76,7 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("notes_moves", "moved on"),
     ("notes_late_pods", "scaled up, to 0, moved and back"),
     ("notes_remembered", "around, a restart"),
+    ("minds_seen_moves", "through uncounted, and back"),
     ("doubts_lost_moves", "moved, or not"),
     ("gives_covered", "through and back, and its room taken"),
     ("minds_room", "created and moved with fewer pods"),

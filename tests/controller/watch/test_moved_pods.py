@@ -60,6 +60,24 @@ def test_they_are_those_of_the_group_that_is_left_if_another_counted_the_workloa
     assert memory.cluster.moved_pods.of("web-1-a") == "vision"
 
 
+def test_what_it_makes_where_it_is_not_counted_is_made_for_that_group_once_a_move_was_seen(memory: Memory) -> None:
+    """It came back from a group that had forgotten it, and another one remembers it still."""
+    web = web_in(memory, "nlp")
+    memory.cluster.payers.remember("web", Payer("nlp", "Deployment/default/web", 1))
+    web = move(memory, web, "vision")
+    memory.put(pod("web-1-b"), memory.put(replica_set("web-1", 1), web))
+    move(memory, web, "nlp")
+    assert memory.cluster.moved_pods.of("web-1-a") == "nlp"
+    assert memory.cluster.moved_pods.of("web-1-b") == "vision"
+
+
+def test_a_move_is_forgotten_with_its_workload(memory: Memory) -> None:
+    web = move(memory, web_in(memory, "nlp"), "vision")
+    assert memory.cluster.moved_pods.has_moved("web")
+    memory.cluster.workload_changed(web, None)
+    assert not memory.cluster.moved_pods.has_moved("web")
+
+
 class Late:
     """A workload whose pods the watch shows late, with the revision of each of its writes."""
 
