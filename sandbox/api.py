@@ -535,7 +535,7 @@ class Api:
     def _deleted_at_once(self, resource: Resource, item: Item) -> Item:
         """Write the deletionTimestamp of a pod that goes without grace, before its deletion."""
         meta = item.obj["metadata"]
-        if resource.store != PODS or "deletionTimestamp" in meta:
+        if resource.store != PODS or meta.get("deletionGracePeriodSeconds") == 0:
             return item
         marked = {**meta, "deletionTimestamp": self.clock.stamp(), "deletionGracePeriodSeconds": 0}
         key = meta.get("namespace", ""), meta["name"]

@@ -86,6 +86,10 @@ async def team_of(books: Books) -> AsyncIterator[tuple[Team, Controller]]:
         yield Team(books), controller
 
 
+def labelled(name: str) -> Object:
+    return {**deployment(name, "nlp")["metadata"]}
+
+
 def overlap(group: GroupObject) -> str:
     return next((c.message for c in group.status.conditions if c.type == "Overlap"), "")
 
@@ -202,6 +206,24 @@ async def test_a_pod_deleted_by_force_is_charged_until_its_node_has_stopped_it(b
         await team.uses("5")
 
 
+async def test_a_pod_past_its_grace_is_charged_again_once_it_is_deleted_by_force(books: Books) -> None:
+    """Nobody was asked for that, and it is no drift: whether its node was only slow is not known."""
+    async with books.controller():
+        spec = {**template()["spec"], "nodeName": "n", "terminationGracePeriodSeconds": 60}
+        await books.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": labelled("single")})
+        await books.group("nlp", cpu="1")
+        await books.uses("nlp", cpu="1")
+        await books.client.delete(PODS, "single", "default")
+        books.box.clock.advance(3600)
+        await books.uses("nlp", cpu="0")
+        await books.remove({"kind": "Pod", "metadata": {"name": "single", "namespace": "default"}})
+        group = await books.uses("nlp", cpu="1")
+        assert "deleted by force" in overlap(group)
+        books.box.clock.advance(60)
+        await books.uses("nlp", cpu="0")
+        assert not await books.events("Drift")
+
+
 async def test_a_job_is_suspended_and_resumed(books: Books) -> None:
     async with team_of(books) as (team, _):
         spec = {"parallelism": 5, "suspend": False, "template": template()}
@@ -257,7 +279,7 @@ async def test_a_scale_down_frees_its_room_once_its_pods_have_ended(books: Books
 async def test_a_bare_pod_and_the_pods_of_a_finished_job_are_charged_while_they_are_live(books: Books) -> None:
     async with team_of(books) as (team, _):
         bare = {"apiVersion": "v1", "kind": "Pod", "spec": {**template()["spec"], "nodeName": "n"}}
-        await books.create({**bare, "metadata": {**deployment("bare", "nlp")["metadata"]}})
+        await books.create({**bare, "metadata": labelled("bare")})
         await team.delete("bare")
         await team.still_uses("1")
         books.box.clock.advance(3600)

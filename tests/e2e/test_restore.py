@@ -115,14 +115,16 @@ async def test_what_was_lost_is_restored_and_counts_once(
     await a_pod_ran(client, 3)
     await client.create(CORRECTIONS, correction("credit", "lost", {GPU: "-1"}, by="pat"))
 
-    async def is_counted() -> bool:
-        applied = (await client.get(CORRECTIONS, "credit")).get("status", {}).get("applied")
-        status = (await client.get(GROUPS, "lost")).get("status", {})
-        stored = {record["metadata"]["name"] for record in (await client.list(PAYERS))[0]}
-        has_pages = "lost" in stored and len(stored) >= 2 and status.get("payersPages", 0) == len(stored)
-        return bool(applied) and has_pages and not status.get("payersProblem") and await spent(client) == "2"
+    found: Object = {}
 
-    await eventually(is_counted, 60, "the hours are spent and corrected")
+    async def is_counted() -> bool:
+        found["applied"] = (await client.get(CORRECTIONS, "credit")).get("status", {}).get("applied")
+        found["status"] = status = (await client.get(GROUPS, "lost")).get("status", {})
+        found["pages"] = stored = {record["metadata"]["name"] for record in (await client.list(PAYERS))[0]}
+        has_pages = "lost" in stored and len(stored) >= 2 and status.get("payersPages", 0) == len(stored)
+        return bool(found["applied"]) and has_pages and not status.get("payersProblem") and await spent(client) == "2"
+
+    await eventually(is_counted, 60, lambda: f"the hours are spent and corrected: {found}")
     backup = tmp_path / "backup.yaml"
     items = [item for kind in KINDS for item in (await client.list(kind))[0]]
     backup.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -156,7 +158,7 @@ async def test_what_was_lost_is_restored_and_counts_once(
     assert (await client.get(PAYERS, "lost"))["metadata"]["ownerReferences"][0]["uid"] == uid
 
     await parts.controller(recount_interval=0.5)
-    await eventually(is_counted, 60, "the hours count again")
+    await eventually(is_counted, 60, lambda: f"the hours count again: {found}")
     # Neither the pod nor the correction is counted twice by what comes after.
     generation = (await client.get(CARD_HOURS, "lost"))["metadata"]["resourceVersion"]
     await client.create(CORRECTIONS, correction("later", "lost", {GPU: "1"}, by="pat"))

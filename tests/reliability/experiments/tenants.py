@@ -483,7 +483,8 @@ async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:
             except Broken as error:
                 left, why = await arena.shortest(taken, error) if cuts else (taken[: error.done], error)
                 told = "\n".join(f"  {step}" for step in left)
-                raise Broken(f"seed {seed}: {why}\n{len(left)} steps:\n{told}") from None
+                found = str(error) if why is error else f"{error}\ncut to fewer steps: {why}"
+                raise Broken(f"seed {seed}: {found}\n{len(left)} steps:\n{told}") from None
     total, settled = sum(each.steps for each in played), sum(each.settled for each in played)
     admitted, slowest = sum(each.admitted for each in played), max(each.slowest for each in played)
     figures = f"{seeds} seeds, {total} steps, settled {settled} times: nothing over, nothing hidden"
