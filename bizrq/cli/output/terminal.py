@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The width of a pipe, which has none: lines stay whole, for grep and for scripts.
 PIPE = 4096
+#: The space between two columns of a table: one right of a cell, one left of the next.
+_GAP = 2
 
 
 def console() -> Console:
@@ -48,17 +50,35 @@ def write(text: str) -> None:
 def plain_table(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), margin: int = 0
 ) -> Table:
-    """Make a table without lines, as kubectl's are. The columns in `right` are flush right; no cell is wrapped."""
+    """Make a table without lines, as kubectl's are. The columns in `right` are flush right; no cell is wrapped.
+
+    Each column has its width: rich would measure every cell again, three times to print the table once.
+    """
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold")
+    lines = [[Text.assemble(" " * margin, first), *map(_as_text, rest)] for first, *rest in rows]
     for number, head in enumerate(heads):
-        text = " " * margin + head.upper() if not number else head.upper()
-        made.add_column(text, no_wrap=True, justify="right" if head in right else "left")
-    for first, *rest in rows:
-        made.add_row(Text.assemble(" " * margin, first), *rest)
+        text = Text(" " * margin + head.upper() if not number else head.upper())
+        cells = [text, *(line[number] for line in lines if number < len(line))]
+        width = max(map(_cell_width, cells))
+        made.add_column(text, no_wrap=True, justify="right" if head in right else "left", width=width)
+    for line in lines:
+        made.add_row(*line)
     return made
+
+
+def _as_text(cell: Any) -> Text:
+    from rich.text import Text
+
+    return cell if isinstance(cell, Text) else Text(cell)
+
+
+def _cell_width(cell: Text) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, cell.plain.splitlines()), default=0)
 
 
 def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None:
@@ -77,11 +97,8 @@ def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None
 
 
 def width_of(table: Table) -> int:
-    """Return the number of columns that a table needs if nothing is cut."""
-    from rich.measure import Measurement
-
-    here = console()
-    return Measurement.get(here, here.options.update(width=PIPE), table).maximum
+    """Return the number of columns that a table of `plain_table` needs if nothing is cut."""
+    return sum(column.width or 0 for column in table.columns) + _GAP * (len(table.columns) - 1)
 
 
 def is_ascii(console: Console) -> bool:
