@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import os
@@ -18,6 +19,8 @@ from unittest import mock
 
 import pytest
 import pytest_asyncio
+import typer
+import typer.main
 import yaml
 
 import crds
@@ -90,6 +93,8 @@ class _Screen(io.StringIO):
 
 
 _LOCK = threading.Lock()
+#: Typer builds all verbs anew for each call of the program, which a process makes once.
+_COMMAND = functools.cache(typer.main.get_command)
 
 
 class Bizrq:
@@ -123,6 +128,7 @@ class Bizrq:
             mock.patch.dict(os.environ, here, clear=True),
             mock.patch("sys.argv", ["bizrq", *arguments]),
             mock.patch("sys.stdin", io.StringIO(stdin)),
+            mock.patch("typer.main.get_command", _COMMAND),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
