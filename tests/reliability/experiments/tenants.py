@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import orjson
 
-from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from sandbox.kubelet import STOP_SECONDS
@@ -330,7 +330,8 @@ class Honest:
         while True:
             refused = await attempt(self.tenant.create(DEPLOYMENTS, made))
             now = time.monotonic()
-            if refused is None:
+            # What is there was made by a request of before that was cut off: nobody else uses these names.
+            if refused is None or isinstance(refused, AlreadyExists):
                 return now - room_since
             if not _has_room(self.live.last):
                 room_since = now
