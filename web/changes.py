@@ -18,7 +18,7 @@ from bizrq.api.group import API_VERSION, KIND
 from bizrq.figures.changes.ceilings import path_of
 from bizrq.figures.errors import BadValue
 from bizrq.figures.groups.view import canonical_name
-from bizrq.kube.client import ApiError, Invalid, KubeClient
+from bizrq.kube.client import ApiError, Invalid, KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
 from bizrq.units.names import Catalog
@@ -209,9 +209,9 @@ async def send(client: KubeClient, name: str, wanted: Plan, *, dry_run: bool) ->
     return await _write(client, "PATCH", path, wanted.patch, _PATCH, dry_run)
 
 
-async def create(client: KubeClient, made: dict[str, Any], *, dry_run: bool) -> Verdict:
-    """Create a group. Raise ApiError or Unreachable."""
-    return await _write(client, "POST", GROUPS.path(), made, "application/json", dry_run)
+async def create(client: KubeClient, made: dict[str, Any], *, dry_run: bool, kind: Resource = GROUPS) -> Verdict:
+    """Create a group, or a correction of its hours. Raise ApiError or Unreachable."""
+    return await _write(client, "POST", kind.path(), made, "application/json", dry_run)
 
 
 async def delete(client: KubeClient, name: str, uid: str, *, dry_run: bool) -> Sequence[str]:

@@ -51,13 +51,24 @@ class SelfAccessReviewer:
 
     async def may(self, user: UserInfo | None, verb: str, group: str, timeout: float) -> bool:
         """Answer for the user of the client, without regard to `user`."""
-        return _is_allowed(await _review(self._client, SELF_REVIEWS, {}, verb, group, timeout))
+        return await self_may(self._client, verb, PLURAL, group, timeout)
+
+
+async def self_may(client: KubeClient, verb: str, plural: str, name: str, timeout: float) -> bool:
+    """Return True if the user of the client may do this with an object of ours, or with all of a kind for ""."""
+    return _is_allowed(await _review(client, SELF_REVIEWS, {}, verb, name, timeout, plural))
 
 
 async def _review(
-    client: KubeClient, kind: Resource, about: dict[str, Any], verb: str, group: str, timeout: float
+    client: KubeClient,
+    kind: Resource,
+    about: dict[str, Any],
+    verb: str,
+    name: str,
+    timeout: float,
+    plural: str = PLURAL,
 ) -> dict[str, Any]:
-    attributes = {"group": API_GROUP, "resource": PLURAL, "name": group, "verb": verb}
+    attributes = {"group": API_GROUP, "resource": plural, "name": name, "verb": verb}
     review = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

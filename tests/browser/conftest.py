@@ -38,6 +38,7 @@ ADDRESSES = (
     "/hours/nlp?view=burn-down",
     "/hours/ai?view=statements",
     "/hours/ai?view=audit",
+    "/hours/nlp/correct",
 )
 MANIFESTS = yaml.safe_dump_all(
     [deployment("small", "team", 2), deployment("large", "team", 9), deployment("lost", "nobody")]

@@ -13,10 +13,12 @@ import pytest
 from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS, CORRECTIONS
 from tests.browser.conftest import People, Person, browsing
 from tests.support import objects
 from tests.support.cluster import eventually
 from tests.support.objects import DEPLOYMENTS, deployment
+from tests.support.records import GPU
 from tests.web.conftest import Pages, World
 
 pytestmark = pytest.mark.browser(driver="playwright")
@@ -54,6 +56,18 @@ async def lead(world: World) -> str:
     await world.admin.create(objects.CLUSTER_ROLES, grants)
     await world.admin.create(objects.CLUSTER_ROLE_BINDINGS, objects.bound("grants-ai", "lena"))
     return await world.user("lena", "get", "list", "watch", "create", "patch", "delete")
+
+
+async def finance(world: World) -> str:
+    """The token of who may read groups and records, and correct hours of what is below lab."""
+    reads = objects.cluster_role("reads-hours", "get", "list")
+    reads["rules"][0]["resources"] = [CARD_HOURS.plural]
+    corrects = objects.cluster_role("corrects-hours", "create", "get")
+    corrects["rules"][0]["resources"] = [CORRECTIONS.plural]
+    for role in (reads, corrects, objects.cluster_role("grants-lab", "grant", names=["lab"])):
+        await world.admin.create(objects.CLUSTER_ROLES, role)
+        await world.admin.create(objects.CLUSTER_ROLE_BINDINGS, objects.bound(role["metadata"]["name"], "fay"))
+    return await world.user("fay", "get", "list", "watch")
 
 
 async def hard(world: World, name: str) -> str:
@@ -149,3 +163,32 @@ async def test_an_admin_previews_a_lower_ceiling_sees_overquota_coming_and_appli
     await eventually(is_over, 30)
     await person.open("/")
     assert "1 over quota" in await words(person)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+async def test_finance_is_refused_says_why_and_corrects_hours(world: World, people: People, scripts: bool) -> None:
+    for name, parent in (("lab", ""), ("team", "lab")):
+        await world.admin.create(GROUPS, objects.group(name, parent, hours=100))
+    person = await people.sign_in(await finance(world), java_script_enabled=scripts)
+    page = person.page
+    await person.open("/hours/lab/correct")
+    await page.get_by_label(GPU, exact=True).fill("8")
+    await press(person, "Preview", "Say why.")
+    await page.get_by_label("Reason").fill("node-7 ran unseen")
+    await press(person, "Preview", "grant on bizgroupresourcequotas.quota.biz.group '*'")
+
+    await person.open("/hours/team")
+    await page.get_by_role("link", name="Correct").click()
+    await page.get_by_label(GPU, exact=True).fill("8")
+    await page.get_by_label("Reason").fill("node-7 ran unseen")
+    await press(person, "Preview", "The API server would accept this.")
+    assert "100 → 92" in await words(person)
+    await press(person, "Make the correction", "The correction is made.")
+
+    async def is_billed() -> bool:
+        await person.open("/hours/team?by=workload")
+        return "corrections" in await words(person) and "8.000" in await words(person)
+
+    await eventually(is_billed, 60)
+    [made] = (await world.admin.list(CORRECTIONS))[0]
+    assert made["spec"] == {"group": "team", "hours": {GPU: "8"}, "reason": "node-7 ran unseen", "by": "fay"}

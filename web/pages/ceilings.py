@@ -106,16 +106,19 @@ def ceilings(typed: Typed, view: GroupView | None, parent: GroupView | None, ref
 def _row(
     name: str, text: str, now: ResourceView | None, above: ResourceView | None, refusal: Refusal
 ) -> Sequence[Cell]:
-    key, wrong = f"{_HARD}{name}", refusal.beside(name)
-    described = {"aria_invalid": "true", "aria_describedby": f"wrong:{name}"} if wrong else {}
-    box = element("input", name=key, id=key, value=text, autocomplete="off", inputmode="text", **described)
-    said = [element("div", shown(wrong), class_="wrong", id=f"wrong:{name}")] if wrong else []
     return [
-        element("label", shown(name), for_=key),
-        element("div", box, *said),
+        *amount_field(f"{_HARD}{name}", name, text, refusal.beside(name)),
         parts.amount(now, now.used) if now is not None else "",
         parts.amount(above, above.left) if above is not None else "",
     ]
+
+
+def amount_field(key: str, name: str, text: str, wrong: str) -> Sequence[Cell]:
+    """Return the cells of a resource's label and of the field for its amount, with what is wrong with that."""
+    described = {"aria_invalid": "true", "aria_describedby": f"wrong:{name}"} if wrong else {}
+    box = element("input", name=key, id=key, value=text, autocomplete="off", inputmode="text", **described)
+    said = [element("div", shown(wrong), class_="wrong", id=f"wrong:{name}")] if wrong else []
+    return [element("label", shown(name), for_=key), element("div", box, *said)]
 
 
 def _more(number: int) -> Sequence[Cell]:

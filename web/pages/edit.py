@@ -303,9 +303,9 @@ async def _views(visit: Visit) -> Views:
     return visit.views(await visit.visitor.seen())
 
 
-def missing(what: str, verb: str, name: str) -> Element:
+def missing(what: str, verb: str, name: str, plural: str = wire.PLURAL) -> Element:
     """Return the permission that a person lacks."""
-    right = element("code", f"{verb} bizgroupresourcequotas.quota.biz.group{f' {name}' if name else ''}")
+    right = element("code", f"{verb} {plural}.{wire.API_GROUP}{f' {name}' if name else ''}")
     return parts.notice("warn", f"You may not {what} it: the permission ", right, " is missing. Ask an administrator.")
 
 

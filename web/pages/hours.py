@@ -34,6 +34,11 @@ from web.visit import Visit, answer, group_address
 #: The periods that have a name, and what is shown of one.
 PERIODS = {"current": "Current", "last": "Last", "all": "All"}
 VIEWS = {"": "Bill", "burn-down": "Burn-down", "statements": "Statements", "audit": "Audit"}
+#: What the last form did, by the word in the address that it leads to.
+_DONE = {
+    "corrected": "The correction is made. It becomes a line of the open period within some seconds.",
+    "again": "This correction was made already; nothing was done again.",
+}
 #: The most groups to choose from where the hours of all may not be read.
 _MOST = 500
 _LONGEST = 300
@@ -101,7 +106,9 @@ async def hours(visit: Visit) -> web.StreamResponse:
         status = HTTPStatus.UNPROCESSABLE_ENTITY
         content = [*_tools(asked, ()), parts.notice("bad", shown(error))]
     title = f"Hours of {shown(asked.top)}" if asked.top else "Hours"
-    return answer(visit, title, content, above=[_head(asked)], status=status)
+    done = _DONE.get(visit.request.query.get("done", ""))
+    said = [parts.notice("good", done)] if done else []
+    return answer(visit, title, content, above=[_head(asked), *said], status=status)
 
 
 async def bill_file(visit: Visit) -> web.StreamResponse:
@@ -201,8 +208,9 @@ def _head(asked: AskedHours) -> Element:
         element("li", element("a", text, href=replace(asked, view=view).address, **_current(view == asked.view)))
         for view, text in VIEWS.items()
     ]
-    of_group = [element("a", "Open the group", href=group_address(asked.top))] if asked.top else []
-    every = [element("a", "All groups", href=replace(asked, top="").address)] if asked.top else []
+    ways_on = (("Correct", f"{asked.path}/correct"), ("Open the group", group_address(asked.top)))
+    of_group = [element("a", text, href=to, class_="button") for text, to in (ways_on if asked.top else ())]
+    every = [element("a", "All groups", href=replace(asked, top="").address, class_="button")] if asked.top else []
     links = element("div", *of_group, *every, class_="row")
     views = element("nav", element("ul", *ways), class_="views", aria_label="Views of hours")
     return element("div", element("div", title, links, class_="head"), views)

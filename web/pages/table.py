@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
+from web.pages.correct import ask_correction, correct
 from web.pages.create import create, new
 from web.pages.delete import ask, delete
 from web.pages.edit import change, edit
@@ -35,4 +36,6 @@ PAGES: Sequence[tuple[str, str, Handler]] = (
     ("GET", "/hours.csv", bill_file),
     ("GET", "/hours/{name}", hours),
     ("GET", "/hours/{name}/bill.csv", bill_file),
+    ("GET", "/hours/{name}/correct", ask_correction),
+    ("POST", "/hours/{name}/correct", correct),
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.store.access import SelfAccessReviewer
+from bizrq.store.access import SelfAccessReviewer, self_may
 
 RULES_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False
@@ -49,9 +49,9 @@ async def read_rights(client: KubeClient) -> Rights:
     return Rights(lists and watches, rules)
 
 
-async def may(client: KubeClient, verb: str, group: str) -> bool:
-    """Return True if the client's user may do this with the group. Raise ApiError or Unreachable."""
-    return await SelfAccessReviewer(client).may(None, verb, group, _SECONDS)
+async def may(client: KubeClient, verb: str, name: str, plural: str = PLURAL) -> bool:
+    """Return True if the client's user may do this with a group or another object. Raise ApiError or Unreachable."""
+    return await self_may(client, verb, plural, name, _SECONDS)
 
 
 async def _rules(client: KubeClient) -> Rules:
