@@ -25,6 +25,8 @@ ADDRESSES = (
     "/",
     "/tree",
     "/tree?view=table",
+    "/tree?view=icicle",
+    "/tree?view=icicle&top=ai&resource=limits.cpu",
     "/tree?q=nlp&scarce=1",
     "/groups/team",
     "/groups/team/edit",

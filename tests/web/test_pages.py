@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -71,6 +72,8 @@ async def test_the_overview_has_what_is_over_quota_first_and_then_the_scarcest(b
         ("?top=ai", ["ai", "nlp", "vision"], ["corp"]),
         ("?top=absent", [], ["corp"]),
         ("?view=table&q=vision", ["vision"], ["nlp"]),
+        ("?view=icicle&q=vision", ["corp", "ai", "vision"], ["nlp"]),
+        ("?view=icicle&top=absent", [], ["corp"]),
         ("?q=nothing", [], ["corp"]),
     ],
 )
@@ -83,6 +86,13 @@ async def test_the_tree_has_the_groups_that_are_asked_for_and_those_above_them(b
         assert f'href="/groups/{name}"' not in page.text, name
     if not there:
         assert "Show all groups" in page.words
+
+
+async def test_a_group_is_shown_below_a_parent_that_has_no_ceiling_for_the_resource(world: World, browser: Browser):
+    await world.group("free", **{"requests.memory": "1Gi"})
+    await world.group("caged", "free", cpu=1, **{"requests.memory": "1Gi"})
+    for query in ("?resource=limits.cpu", "?view=icicle&resource=limits.cpu", "?view=table&resource=limits.cpu"):
+        await browser.reads(f"/tree{query}", "caged")
 
 
 async def test_the_tree_marks_what_was_searched_for_and_orders_by_percent(browser: Browser):
@@ -143,6 +153,7 @@ async def test_one_group_that_cannot_be_read_is_named_and_hides_no_other(world: 
 async def test_groups_whose_parents_form_a_cycle_are_shown_once(world: World, browser: Browser):
     for name, parent in (("x", "y"), ("y", "x"), ("z", "y")):
         await world.admin.create(GROUPS, group(name, parent))
+    assert (await browser.get("/tree?view=icicle")).status == 200
     for query in ("", "?top=y", "?top=z", "?q=z"):
         page = await browser.get(f"/tree{query}")
         assert page.status == 200
@@ -204,7 +215,60 @@ async def test_a_group_with_a_ceiling_that_this_version_does_not_know_is_no_erro
         assert "vendor.example/card" in answer.words, path
 
 
-@pytest.mark.parametrize("path", ["/", "/tree", "/tree?view=table", "/groups/ai", "/groups/nlp"])
+def places(text: str) -> dict[str, tuple[float, float, int]]:
+    """Where an icicle has each group: its left edge and its width in percent, and its level."""
+    found = re.findall(r'id="cell-([a-z]+)".*?<svg x="([0-9.]+)%" y="([0-9]+)" width="([0-9.]+)%"', text)
+    return {name: (float(x), float(width), int(y) // 40) for name, x, y, width in found}
+
+
+async def test_an_icicle_is_as_wide_as_what_groups_hold_and_has_its_numbers_in_a_table(world: World, browser: Browser):
+    await world.group("lab", cpu=60, used={"cpu": 6})
+    await world.group("bare", **{"requests.memory": "1Gi"})
+    stored = await world.admin.get(GROUPS, "ai")
+    stored["status"]["selfUsed"] = {"limits.cpu": "2", "requests.memory": "0"}
+    await world.admin.replace(GROUPS, stored, subresource="status")
+    page = await browser.reads("/tree?view=icicle&resource=limits.cpu", "lab")
+    found = places(page.text)
+    corp = 100 * 100 / 160
+    assert found["corp"] == pytest.approx((0, corp, 0), abs=0.001)
+    assert found["lab"] == pytest.approx((corp, 100 - corp, 0), abs=0.001)
+    # All of corp's 70 used cores are its own here, and its child is right of them: 130 do not fit into 100.
+    assert found["ai"] == pytest.approx((corp * 70 / 130, corp * 60 / 130, 1), abs=0.001)
+    wide = corp * 60 / 130
+    # What ai uses itself comes first. Its child nlp takes 25, and so it holds more than its ceiling of 20.
+    assert found["nlp"] == pytest.approx((corp * 70 / 130 + wide * 2 / 60, wide * 25 / 60, 2), abs=0.001)
+    assert "nlp over quota ai 20 25 0 0 -5 125%" in page.words
+    assert "Groups without a ceiling for it are not drawn: 1." in page.words
+    assert 'href="/tree?resource=limits.cpu&amp;view=icicle&amp;top=ai"' in page.text
+    assert 'aria-label="nlp: 25 of 20 taken, 125%"' in page.text
+    below = await browser.get("/tree?view=icicle&resource=limits.cpu&top=ai")
+    assert places(below.text)["ai"] == (0, 100, 0)
+    assert "corp" not in places(below.text)
+    assert "Up to corp" in below.words
+
+
+async def test_an_icicle_is_of_the_resource_that_most_groups_have(world: World, browser: Browser):
+    await world.group("other", **{"requests.memory": "1Gi"})
+    page = await browser.reads("/tree?view=icicle", "other")
+    assert "what it holds of requests.memory" in page.words
+    assert '<option value="requests.memory" selected="">' in page.text
+
+
+async def test_an_icicle_of_many_levels_and_narrow_groups_says_what_is_not_drawn(world: World, browser: Browser):
+    for number in range(15):
+        await world.group(f"deep{number}", f"deep{number - 1}" if number else "", cpu=1000)
+    await world.group("narrow", "deep0", cpu="1m")
+    page = await browser.reads("/tree?view=icicle&resource=limits.cpu", "deep14")
+    assert 'id="cell-deep11"' in page.text
+    assert 'id="cell-deep12"' not in page.text
+    assert "of the groups are too narrow or too deep to be drawn" in page.words
+    assert 'href="/groups/narrow"' in page.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/tree", "/tree?view=table", "/tree?view=icicle", "/tree?view=icicle&top=ai", "/groups/ai", "/groups/nlp"],
+)
 async def test_every_page_is_well_formed_and_names_each_id_once(browser: Browser, path: str):
     text = (await browser.get(path)).text
     page = Elements(text)

@@ -1,9 +1,10 @@
-"""The tree of all groups that a user sees, to open and to search, or as a table."""
+"""The tree of all groups that a user sees, to open and to search, as a table, or as an icicle."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from bizrq.figures.groups.view import GroupView, ResourceView
 from bizrq.units import hierarchy, names
 from web import parts
 from web.html import Element, element, shown
+from web.pages.icicle import Icicle, icicle
 from web.pages.overview import broken
 from web.parts import Cell
 from web.reading.views import Views
@@ -22,6 +24,7 @@ from web.visit import Live, Visit, answer, group_address
 MOST, ROWS = 2000, 3000
 #: Levels that are open at first, and from which lists are not indented any more.
 _OPEN, _DEEPEST = 2, 30
+VIEWS = {"": "Tree", "table": "Table", "icicle": "Icicle"}
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,18 @@ class Asked:
     words: str = ""
     scarce: bool = False
     by_percent: bool = False
-    as_table: bool = False
+    view: str = ""
     top: str = ""
 
     @property
     def is_filtered(self) -> bool:
         return bool(self.words or self.scarce)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Return True if another view than the first one of all groups is asked for."""
+        resource = self.resource if self.view != "icicle" else ""
+        return self.is_filtered or bool(self.top or self.by_percent or resource)
 
     def address(self, **changes: object) -> str:
         said = {
@@ -45,7 +54,7 @@ class Asked:
             "q": self.words,
             "scarce": "1" if self.scarce else "",
             "sort": "percent" if self.by_percent else "",
-            "view": "table" if self.as_table else "",
+            "view": self.view,
             "top": self.top,
             **changes,
         }
@@ -55,12 +64,13 @@ class Asked:
 
 def asked_by(visit: Visit) -> Asked:
     query = visit.request.query
+    view = query.get("view", "")
     return Asked(
         query.get("resource", "")[:300],
         query.get("q", "").strip()[:63],
         query.get("scarce") == "1",
         query.get("sort") == "percent",
-        query.get("view") == "table",
+        view if view in VIEWS else "",
         query.get("top", "")[:63],
     )
 
@@ -68,6 +78,8 @@ def asked_by(visit: Visit) -> Asked:
 async def tree(visit: Visit) -> web.StreamResponse:
     seen = await visit.visitor.seen()
     found, asked = visit.views(seen), asked_by(visit)
+    if asked.view == "icicle" and not asked.resource:
+        asked = replace(asked, resource=_most_common(found, visit))
     forest = _Forest(found, asked)
     count = len(forest.kept)
     said = f"{count} of {len(found.groups)} groups" if asked.is_filtered or asked.top else f"{count} groups"
@@ -79,11 +91,18 @@ async def tree(visit: Visit) -> web.StreamResponse:
     if not forest.kept:
         content.append(_nothing(asked, found))
     else:
-        made = _table(forest, asked) if asked.as_table else _nested(forest, asked)
-        content.append(element("section", element("p", said, class_="hint", role="status"), made, class_="card"))
+        made = _MADE[asked.view](forest, asked)
+        content.append(element("section", element("p", said, class_="hint", role="status"), *made, class_="card"))
         content.append(parts.legend())
     above = [_head(asked), _tools(asked, found, visit)]
     return answer(visit, "Tree", content, live=Live(seen), above=above)
+
+
+def _most_common(found: Views, visit: Visit) -> str:
+    """Return the resource that most groups have a ceiling for, "" where none has any."""
+    count = Counter(figures.resource for view in found.groups.values() for figures in view.resources)
+    order = sorted(count, key=lambda name: (-count[name], names.sort_key(name, visit.settings.catalog)))
+    return next(iter(order), "")
 
 
 class _Forest:
@@ -101,7 +120,7 @@ class _Forest:
             self.children = {parent: sorted(below, key=self._scarcity) for parent, below in self.children.items()}
         self.matches = [name for name in self._below_top() if self._matches(name)]
         self.kept = set(self.matches)
-        for name in self.matches if asked.is_filtered else ():
+        for name in self.matches:
             while (name := self._parents[name]) and name not in self.kept:
                 self.kept.add(name)
 
@@ -149,7 +168,7 @@ def figures_of(view: GroupView, resource: str) -> ResourceView | None:
     return of_resource(view, resource)
 
 
-def _nested(forest: _Forest, asked: Asked) -> Element:
+def _nested(forest: _Forest, asked: Asked) -> list[Element]:
     depth = forest.depth()
 
     def items(below: Sequence[str], level: int) -> Element:
@@ -169,7 +188,7 @@ def _nested(forest: _Forest, asked: Asked) -> Element:
         opened = element("details", summary, items(below, level + 1), id=f"below-{name}", **is_open)
         return element("li", element("div", *cells, class_="leaf"), opened)
 
-    return items(forest.tops, 1)
+    return [items(forest.tops, 1)]
 
 
 def _cells(forest: _Forest, name: str, asked: Asked) -> list[Element]:
@@ -212,7 +231,7 @@ _COLUMNS = (
 )
 
 
-def _table(forest: _Forest, asked: Asked) -> Element:
+def _table(forest: _Forest, asked: Asked) -> list[Element]:
     rows: list[list[Cell]] = []
     total = 0
     for top in forest.tops:
@@ -225,7 +244,29 @@ def _table(forest: _Forest, asked: Asked) -> Element:
                 if len(rows) < ROWS:
                     rows.append([element("a", shown(name), href=group_address(name)), *amounts(figures)])
     note = f"The first {ROWS} of {total} rows: search for a group, or choose a resource." if total > ROWS else ""
-    return parts.table(_COLUMNS, rows, caption=note, label="Groups and their resources")
+    return [parts.table(_COLUMNS, rows, caption=note, label="Groups and their resources")]
+
+
+def _icicle(forest: _Forest, asked: Asked) -> list[Element]:
+    """Return the groups that have a ceiling for the resource; one whose parent has none is at the top."""
+    order = [name for top in forest.tops for name in hierarchy.subtree(top, forest.below)]
+    figures = {name: found for name in order if (found := forest.shown[name]) is not None}
+    roots = {*forest.tops}
+    tops = [name for name in figures if name in roots or forest.views[name].parent not in figures]
+    of = Icicle(asked.resource, figures, tops, lambda name: [each for each in forest.below(name) if each in figures])
+    up: list[Element] = []
+    if asked.top in forest.views:
+        above = forest.views[asked.top].parent
+        is_there = above in forest.views
+        to = asked.address(top=above if is_there else "")
+        up = [element("p", element("a", f"Up to {shown(above)}" if is_there else "Show all groups", href=to))]
+    without = len(forest.shown) - sum(each is not None for each in forest.shown.values())
+    said = f" Groups without a ceiling for it are not drawn: {without}." if without else ""
+    hint = element("p", f"Each group is as wide as what it holds of {shown(asked.resource)}.", said, class_="hint")
+    return [*up, hint, *icicle(of, forest.views, lambda name: asked.address(top=name, q="", scarce=""))]
+
+
+_MADE = {"": _nested, "table": _table, "icicle": _icicle}
 
 
 def amounts(figures: ResourceView) -> list[Cell]:
@@ -241,16 +282,15 @@ def amounts(figures: ResourceView) -> list[Cell]:
 
 
 def _head(asked: Asked) -> Element:
-    ways = [("", "Tree", not asked.as_table), ("table", "Table", asked.as_table)]
     links = [
         element(
             "a",
             text,
             href=asked.address(view=view),
             class_="button",
-            **({"aria_current": "true"} if is_now else {}),
+            **({"aria_current": "true"} if view == asked.view else {}),
         )
-        for view, text, is_now in ways
+        for view, text in VIEWS.items()
     ]
     return element(
         "div",
@@ -262,7 +302,7 @@ def _head(asked: Asked) -> Element:
 
 def _all_buttons(asked: Asked) -> list[Element]:
     """Return buttons that a script shows."""
-    if asked.as_table:
+    if asked.view:
         return []
     ways = (("open", "Open all"), ("closed", "Close all"))
     return [element("button", text, type="button", data_all=way, hidden="") for way, text in ways]
@@ -271,7 +311,8 @@ def _all_buttons(asked: Asked) -> list[Element]:
 def _tools(asked: Asked, found: Views, visit: Visit) -> Element:
     catalog = visit.settings.catalog
     there = {figures.resource for view in found.groups.values() for figures in view.resources}
-    options = [element("option", "the scarcest of each group", value="")]
+    # An icicle is of one resource: amounts of several have no sum.
+    options = [element("option", "the scarcest of each group", value="")] if asked.view != "icicle" else []
     for name in sorted(there, key=lambda name: names.sort_key(name, catalog)):
         chosen = {"selected": ""} if name == asked.resource else {}
         options.append(element("option", shown(name), value=name, **chosen))
@@ -280,8 +321,8 @@ def _tools(asked: Asked, found: Views, visit: Visit) -> Element:
     by_percent = element(
         "input", type="checkbox", name="sort", value="percent", **({"checked": ""} if asked.by_percent else {})
     )
-    kept = [element("input", type="hidden", name="view", value="table")] if asked.as_table else []
-    reset = [element("a", "Show all", href="/tree?view=table" if asked.as_table else "/tree")]
+    kept = [element("input", type="hidden", name="view", value=asked.view)] if asked.view else []
+    reset = [element("a", "Show all", href=Asked(view=asked.view).address())]
     return element(
         "form",
         *kept,
@@ -295,7 +336,7 @@ def _tools(asked: Asked, found: Views, visit: Visit) -> Element:
         element("label", scarce, f"{parts.SCARCE} % and more", class_="check"),
         element("label", by_percent, "Scarcest first", class_="check"),
         element("button", "Show", type="submit"),
-        *(reset if asked != Asked(as_table=asked.as_table) else []),
+        *(reset if asked.is_narrowed else []),
         method="get",
         action="/tree",
         class_="tools",
