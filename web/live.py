@@ -14,17 +14,18 @@ from aiohttp import web
 from web import guard, metrics
 from web.html import Element, element, fragment, shown
 from web.problems import Problem, SignedOut
+from web.reading.hub import Scope
 from web.visit import Visit, away_notice
 
-#: The least time in seconds between two messages that groups changed.
-PACE = 1.0
+#: The least time in seconds between two messages that groups changed, and of a page that takes long to make.
+PACE, SLOW = 1.0, 10.0
 #: Seconds after which a stream looks at the rights of its user and says that it is there.
 LOOK = 10.0
 #: The most streams of the process: its port has connections left for pages.
 MOST = 700
 #: The most streams of one user, whatever tokens they have: nobody takes the streams of all others.
 OF_ONE = 100
-#: Groups that one stream may name.
+#: Groups that one stream may name, and groups whose children it may follow.
 _NAMES = 500
 
 
@@ -52,12 +53,16 @@ class Streams:
         if list(self._open.values()).count(user) >= OF_ONE:
             text = f"You have {OF_ONE} pages open that follow changes."
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, text, "Close some of them.")
-        names = visit.request.query.getall("group", [])[:_NAMES]
+        query = visit.request.query
+        names: list[str] = query.getall("group", [])
+        below: list[str] = query.getall("below", [])
+        scope = Scope(frozenset(names[:_NAMES]), frozenset(below[:_NAMES]))
+        pace = SLOW if query.get("slow") else PACE
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **guard.PRIVATE, **guard.HEADERS}
         )
         await response.prepare(visit.request)
-        task = asyncio.ensure_future(_follow(visit, response, names or None, visit.request.query.get("since", "")))
+        task = asyncio.ensure_future(_follow(visit, response, scope, query.get("since", ""), pace))
         self._open[task] = user
         metrics.STREAMS.inc()
         try:
@@ -71,11 +76,12 @@ class Streams:
         return response
 
 
-async def _follow(visit: Visit, response: web.StreamResponse, names: list[str] | None, state: str) -> None:
-    visitor = visit.visitor
+async def _follow(visit: Visit, response: web.StreamResponse, scope: Scope, state: str, pace: float) -> None:
+    visitor, clock = visit.visitor, asyncio.get_running_loop().time
     away: float | None = None
+    due = clock()
     await response.write(b"retry: 2000\n\n")
-    with visitor.hub.listening(names) as topic:
+    with visitor.hub.listening(scope) as topic:
         # A browser whose session is due for renewal comes again by itself.
         while visit.lasts():
             visitor.touch()
@@ -88,10 +94,12 @@ async def _follow(visit: Visit, response: web.StreamResponse, names: list[str] |
             if (visitor.away_since is None) != (away is None):
                 away = visitor.away_since
                 await _say(response, "notice", None if away is None else away_notice(away))
-            if (now := visitor.state(names)) != state:
-                state = now
+            if (now := visitor.state(scope)) != state:
+                if (early := due - clock()) > 0:
+                    await asyncio.sleep(min(early, LOOK))
+                    continue
+                state, due = now, clock() + pace
                 await response.write(b"event: changed\ndata:\n\n")
-                await asyncio.sleep(PACE)
             if not await topic.wait(LOOK):
                 await response.write(b": here\n\n")
 

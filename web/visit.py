@@ -19,6 +19,7 @@ from aiohttp import web
 
 from web import assets, guard
 from web.html import Element, element, fragment, page, shown
+from web.reading.hub import ALL, Scope
 
 if TYPE_CHECKING:
     from bizrq.settings import Settings
@@ -81,13 +82,16 @@ class Visit:
 
 @dataclass(frozen=True)
 class Live:
-    """What a page follows: some groups, or all where `names` is None. `seen` is what it shows."""
+    """What a page follows: the groups of a scope. `seen` is what it shows, and a slow one is made less often."""
 
     seen: Seen
-    names: Sequence[str] | None = None
+    scope: Scope = ALL
+    is_slow: bool = False
 
     def address(self, visitor: Visitor) -> str:
-        asked = [("since", visitor.state(self.names)), *(("group", name) for name in self.names or ())]
+        asked = [("since", visitor.state(self.scope)), *(("slow", "1") for _ in range(self.is_slow))]
+        asked += [("group", name) for name in sorted(self.scope.names)]
+        asked += [("below", name) for name in sorted(self.scope.below)]
         return f"/live?{urlencode(asked)}"
 
 

@@ -69,6 +69,20 @@ async def test_a_half_typed_form_survives_a_change(world: World, people: People)
     assert await person.run("() => document.activeElement.id") == "name"
 
 
+async def test_what_is_chosen_survives_a_change(world: World, people: People) -> None:
+    person = await people.sign_in(world.box.token)
+    await person.open("/hours/ai")
+    await person.page.get_by_label("workload", exact=True).check()
+    await person.page.get_by_label("group", exact=True).uncheck()
+    await person.page.get_by_label("Resource").select_option("requests.nvidia.com/gpu")
+    await person.run("() => { document.querySelector('#live').dataset.old = 'yes'; }")
+    await world.count("nlp", hours=17)
+    await person.page.locator("#live:not([data-old])").wait_for()
+    assert await person.page.get_by_label("workload", exact=True).is_checked()
+    assert not await person.page.get_by_label("group", exact=True).is_checked()
+    assert await person.page.get_by_label("Resource").input_value() == "requests.nvidia.com/gpu"
+
+
 async def test_a_form_of_a_change_survives_what_others_do(world: World, people: People) -> None:
     person = await people.sign_in(world.box.token)
     await person.open("/groups/team/edit")

@@ -14,7 +14,7 @@ from bizrq.store.groups import GROUPS
 from tests.support import objects
 from tests.support.proxy import Proxy
 from tests.web.conftest import Browser, Pages, World, serving
-from web.live import PACE
+from web.live import PACE, SLOW
 from web.reading.visitors import PROOF
 
 
@@ -60,6 +60,52 @@ async def test_a_page_hears_that_its_group_changed_and_of_no_other(world: World,
         await world.count("nlp", cpu=2)
         assert await one.event() == ("changed", "")
         assert "2 of 10" in (await browser.get("/tree")).words
+
+
+async def test_a_page_hears_of_a_new_child_of_its_group_and_of_its_parent(world: World, pages: Pages):
+    for name, parent in (("corp", ""), ("ai", "corp"), ("nlp", "ai"), ("chat", "nlp")):
+        await world.group(name, parent, cpu=10)
+    browser = await pages.signed_in(world.box.token)
+    await browser.reads("/tree", "chat")
+    lena = await pages.signed_in(await world.user("lena", "get", "watch", names=["ai", "nlp"]))
+    async with listening(browser, "/groups/ai") as one, listening(lena, "/groups/ai") as of_lena:
+        await world.admin.patch(GROUPS, "chat", {"spec": {"owner": "Ada"}})
+        await world.admin.create(GROUPS, objects.group("vision", "ai", cpu=1))
+        assert await one.event() == ("changed", "")
+        await browser.reads("/groups/ai", "vision")
+        async with listening(browser, "/groups/vision") as sibling:
+            await world.admin.create(GROUPS, objects.group("speech", "ai", cpu=1))
+            assert await one.event() == ("changed", "")
+            assert await sibling.event() == ("changed", "")
+            await world.admin.delete(GROUPS, "speech")
+            assert await one.event() == ("changed", "")
+            assert await sibling.event() == ("changed", "")
+        # A child that they may read is heard by whoever follows groups by name, too.
+        await world.admin.patch(GROUPS, "nlp", {"spec": {"owner": "Ada"}})
+        assert await of_lena.event() == ("changed", "")
+
+
+async def test_pages_of_hours_hear_of_the_groups_below_and_not_too_often(world: World, pages: Pages):
+    for name, parent in (("ai", ""), ("nlp", "ai"), ("vision", "")):
+        await world.group(name, parent, hours=100)
+    browser = await pages.signed_in(world.box.token)
+    loop = asyncio.get_running_loop()
+    for view in ("", "?view=burn-down", "?view=statements"):
+        async with listening(browser, f"/hours/ai{view}") as stream, listening(browser, f"/hours{view}") as every:
+            await world.count("vision", hours=1)
+            assert await every.event() == ("changed", "")
+            await world.count("vision", hours=0)
+            await world.count("nlp", hours=2)
+            assert await stream.event() == ("changed", "")
+            began = loop.time()
+            await world.count("nlp", hours=3)
+            assert await stream.event() == ("changed", "")
+            assert await every.event() == ("changed", "")
+            assert loop.time() - began >= SLOW * 0.9
+            await world.admin.create(GROUPS, objects.group(f"new{len(view)}", "nlp", hours=1))
+            assert await stream.event() == ("changed", "")
+    assert "sse-connect" not in (await browser.get("/hours/ai?view=audit")).text
+    assert "sse-connect" not in (await browser.get("/hours/ai?period=soon")).text
 
 
 async def test_a_change_between_the_page_and_its_stream_is_not_lost(world: World, pages: Pages):

@@ -18,6 +18,7 @@ from web import parts
 from web.html import Element, element, shown
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
+from web.reading.hub import Scope
 from web.reading.views import Views
 from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
@@ -67,10 +68,9 @@ async def group(visit: Visit) -> web.StreamResponse:
         *_held(view),
         element("div", _conditions(view), _events(events), class_="columns"),
     ]
-    parent = [view.parent] if view.parent else []
-    siblings = [child for above in parent if above in found.groups for child in found.groups[above].children]
-    names = list(dict.fromkeys([name, *parent, *view.children, *siblings]))
-    return answer(visit, name, content, live=Live(seen, names))
+    shown_groups = frozenset({name, view.parent} - {""})
+    # With its children and its siblings, also those that are created while somebody looks.
+    return answer(visit, name, content, live=Live(seen, Scope(shown_groups, shown_groups)))
 
 
 async def find(visit: Visit, name: str) -> tuple[Seen, Views, GroupView]:

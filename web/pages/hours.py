@@ -1,7 +1,8 @@
 """The pages of hours: bills, what is left of budgets, statements, and the audit, of all groups or of one and below.
 
 This file alone decides what an address asks for, and what is said where the user may not read it. Hours are read for
-each page, with the user's own rights, as `bizrq report --hours` reads them.
+each page, with the user's own rights, as `bizrq report --hours` reads them. Spent hours are in the status of groups, so
+that a page follows those.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bizrq.figures.hours.bills import Bill, bill_csv, make_bill, of_resource, re
 from bizrq.figures.hours.records import HoursRecords, select_lines
 from bizrq.hours.bill import GroupBy
 from bizrq.kube.client import Forbidden
+from bizrq.units import hierarchy
 from bizrq.units.names import is_cash, metered_resource, sort_key
 from web import guard, parts
 from web.html import Element, element, shown
@@ -28,8 +30,9 @@ from web.pages.burn_down import burnt_down
 from web.pages.statements import stated
 from web.parts import UNSEEN, Cell
 from web.problems import Problem, no_such_group
+from web.reading.hub import ALL, Scope
 from web.reading.visitors import Seen
-from web.visit import Visit, answer, group_address
+from web.visit import Live, Visit, answer, group_address
 
 #: The periods that have a name, and what is shown of one.
 PERIODS = {"current": "Current", "last": "Last", "all": "All"}
@@ -41,6 +44,8 @@ _DONE = {
 }
 #: The most groups to choose from where the hours of all may not be read.
 _MOST = 500
+#: The most groups that a page follows by their names.
+_FOLLOWED = 200
 _LONGEST = 300
 
 
@@ -108,7 +113,20 @@ async def hours(visit: Visit) -> web.StreamResponse:
     title = f"Hours of {shown(asked.top)}" if asked.top else "Hours"
     done = _DONE.get(visit.request.query.get("done", ""))
     said = [parts.notice("good", done)] if done else []
-    return answer(visit, title, content, above=[_head(asked), *said], status=status)
+    # An audit reads everything several times: it is made when it is asked for.
+    live = await _live(visit, asked) if asked.view != "audit" and status is HTTPStatus.OK else None
+    return answer(visit, title, content, above=[_head(asked), *said], live=live, status=status)
+
+
+async def _live(visit: Visit, asked: AskedHours) -> Live:
+    """Return what a page of hours follows: the group and those below it, all where they are many."""
+    seen = await visit.visitor.seen()
+    if not asked.top:
+        return Live(seen, is_slow=True)
+    groups = visit.views(seen).groups
+    names = hierarchy.subtree(asked.top, lambda name: groups[name].children if name in groups else ())
+    scope = Scope(frozenset(names), frozenset(names)) if len(names) <= _FOLLOWED else ALL
+    return Live(seen, scope, is_slow=True)
 
 
 async def bill_file(visit: Visit) -> web.StreamResponse:

@@ -41,13 +41,13 @@ _WATCH, _SILENCE = 240, 300.0
 
 
 class Followed:
-    """The groups of one user, by name. `on_change` gets the name of a group that changed, came or went."""
+    """The groups of one user, by name. `on_change` gets name and parent of one that changed, came or went."""
 
     def __init__(
         self,
         client: KubeClient,
         *,
-        on_change: Callable[[str], None],
+        on_change: Callable[[str, str], None],
         on_rejected: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -158,8 +158,8 @@ class Followed:
         before, now = self._groups.get(name), wire.from_dict(obj)
         self._groups[name] = now
         if before is None or before.resource_version != now.resource_version:
-            self._on_change(name)
+            self._on_change(name, now.parent)
 
     def _forget(self, name: str) -> None:
-        if self._groups.pop(name, None) is not None:
-            self._on_change(name)
+        if (gone := self._groups.pop(name, None)) is not None:
+            self._on_change(name, gone.parent)

@@ -8,19 +8,40 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a page shows: groups by name and the children of some, or all groups where both are empty."""
+
+    names: frozenset[str] = frozenset()
+    below: frozenset[str] = frozenset()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.names and not self.below
+
+    def has(self, name: str, parent: str) -> bool:
+        """Return True for a group of this name and parent."""
+        return self.is_all or name in self.names or parent in self.below
+
+
+#: All that a user sees.
+ALL = Scope()
 
 
 class Topic:
-    """What one stream listens for: some groups, or all where `names` is None. It collects until it is taken."""
+    """What one stream listens for. It collects until it is taken."""
 
-    def __init__(self, names: Collection[str] | None) -> None:
-        self._names = None if names is None else frozenset(names)
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self._changed = asyncio.Event()
 
-    def hear(self, name: str) -> None:
-        if self._names is None or name in self._names:
+    def hear(self, name: str, parent: str) -> None:
+        if self._scope.has(name, parent):
             self._changed.set()
 
     async def wait(self, seconds: float) -> bool:
@@ -54,18 +75,19 @@ class Hub:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def tell(self, name: str) -> None:
+    def tell(self, name: str, parent: str) -> None:
+        """Wake the streams that a change of this group, or its coming or going, concerns."""
         self._changes += 1
         for topic in self._topics:
-            topic.hear(name)
+            topic.hear(name, parent)
 
     def wake(self) -> None:
         for topic in self._topics:
             topic.wake()
 
     @contextmanager
-    def listening(self, names: Collection[str] | None) -> Iterator[Topic]:
-        topic = Topic(names)
+    def listening(self, scope: Scope) -> Iterator[Topic]:
+        topic = Topic(scope)
         self._topics.add(topic)
         try:
             yield topic

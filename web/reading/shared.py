@@ -45,10 +45,10 @@ class _Lent:
 
 
 class SharedGroups:
-    """All groups, current while somebody lends their credentials. `on_change` gets the name of a changed group."""
+    """All groups, current while somebody lends their credentials. `on_change` gets name and parent of a changed one."""
 
     def __init__(
-        self, endpoint: Endpoint, *, on_change: Callable[[str], None], clock: Callable[[], float] = time.time
+        self, endpoint: Endpoint, *, on_change: Callable[[str, str], None], clock: Callable[[], float] = time.time
     ) -> None:
         """The credentials of `endpoint` are not used. `clock` is Unix time in seconds."""
         self._endpoint = endpoint
@@ -96,4 +96,4 @@ class SharedGroups:
     def _changed(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         obj = new or old
         if obj is not None:
-            self._on_change(obj["metadata"]["name"])
+            self._on_change(obj["metadata"]["name"], (obj.get("spec") or {}).get("parentBizGroup") or "")

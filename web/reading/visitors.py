@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -24,7 +24,7 @@ from bizrq.store.groups import GROUPS
 from web.problems import SignedOut, no_such_group, not_installed, unavailable
 from web.reading import rights
 from web.reading.followed import Followed
-from web.reading.hub import Hub
+from web.reading.hub import Hub, Scope
 from web.reading.recent import Recent
 from web.reading.rights import Rights
 from web.reading.shared import SharedGroups
@@ -171,14 +171,19 @@ class Visitor:
         of_groups = self._shared if self._rights is not None and self._rights.lists else self._followed
         return of_groups.away_since or self._away_since
 
-    def state(self, names: Sequence[str] | None) -> str:
-        """Return a word that differs after any change of these groups, or of all that the user sees."""
-        if names is None:
+    def state(self, scope: Scope) -> str:
+        """Return a word that differs after any change of the groups of a page, and when one comes or goes."""
+        if scope.is_all:
             return self.hub.version
+        found = self._found(scope)
+        return f"{max((group.resource_version for group in found.values()), default=0)}-{len(found)}"
+
+    def _found(self, scope: Scope) -> dict[str, GroupObject]:
         store = self._shared.store
-        known = store.by_name if self.hub is self._everybody and store is not None else self._followed.by_name
-        found = [known[name] for name in dict.fromkeys(names) if name in known]
-        return f"{max((group.resource_version for group in found), default=0)}-{len(found)}"
+        if self.hub is not self._everybody or store is None:
+            return {name: group for name, group in self._followed.by_name.items() if scope.has(name, group.parent)}
+        found = {name: known for name in scope.names if (known := store.cached(name)) is not None}
+        return found | {child.name: child for above in scope.below for child in store.known_children(above)}
 
     def touch(self) -> None:
         """Note that the user is here."""

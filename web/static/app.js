@@ -142,6 +142,13 @@
     keep(part, 'input:not([type=hidden]), textarea', function (each) {
       return each.value !== each.defaultValue ? each.value : null;
     }, function (each, text) { each.value = text; });
+    keep(part, 'input[type=checkbox], input[type=radio]', function (each) {
+      return each.checked !== each.defaultChecked ? each.checked : null;
+    }, function (each, is) { each.checked = is; });
+    keep(part, 'select', function (each) {
+      var chosen = each.options[each.selectedIndex];
+      return chosen && !chosen.defaultSelected ? each.value : null;
+    }, function (each, text) { each.value = text; });
     keep(part, 'a[href], button, input, select, textarea, summary, [tabindex]', function (each) {
       return each === document.activeElement ? selection(each) : null;
     }, function (each, at) {
