@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -96,6 +97,29 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return False
 
 
+def broken_request(status: int) -> web.Response:
+    """Return the answer to a request that is no HTTP, without any of its bytes."""
+    return web.Response(status=status, text=f"{status} {HTTPStatus(status).phrase}\n")
+
+
+class _Http(web.RequestHandler):
+    """aiohttp's protocol with answers of our own: its own quote the request."""
+
+    __slots__ = ("_broken",)
+
+    def __init__(self, server: web.Server, broken: Callable[[int], web.Response], **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._broken = broken
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)
+        response = self._broken(status)
+        response.force_close()
+        return response
+
+
 _LOGGER = logging.getLogger("bizrq.listener")
 _LOGGER.addFilter(_is_ours)
 
@@ -104,21 +128,27 @@ class Listener:
     """Serves an application at one port within `PortBounds`."""
 
     def __init__(
-        self, app: web.Application, bounds: PortBounds | None = None, *, shutdown_timeout: float = ANSWERING
+        self,
+        app: web.Application,
+        bounds: PortBounds | None = None,
+        *,
+        shutdown_timeout: float = ANSWERING,
+        broken: Callable[[int], web.Response] = broken_request,
     ) -> None:
+        """`broken` makes the answer to a request that is no HTTP, by the status."""
         self.bounds = bounds or PortBounds()
         app.middlewares.append(self._watched)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=_LOGGER,
-            shutdown_timeout=shutdown_timeout,
-            keepalive_timeout=self.bounds.idle,
-            lingering_time=self.bounds.rest,
-            max_field_size=self.bounds.header_bytes,
+        self._runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout)
+        self._broken = broken
+        self._options: Mapping[str, Any] = {
+            "access_log": None,
+            "logger": _LOGGER,
+            "keepalive_timeout": self.bounds.idle,
+            "lingering_time": self.bounds.rest,
+            "max_field_size": self.bounds.header_bytes,
             # An API server compresses nothing, and a few bytes may expand to many.
-            auto_decompress=False,
-        )
+            "auto_decompress": False,
+        }
         #: Those that owe us something, and all others; each with the one that is there for longest first.
         self._owing: OrderedDict[_Connection, None] = OrderedDict()
         self._others: OrderedDict[_Connection, None] = OrderedDict()
@@ -246,7 +276,7 @@ class Listener:
                 log.warning("cannot accept a connection", error=str(error))
                 await asyncio.sleep(0.1)
                 continue
-            connection = _Connection(self, server())
+            connection = _Connection(self, _Http(server, self._broken, **self._options))
             connection.enter(_Stage.HANDSHAKE)
             connection.opening = loop.create_task(self._open(accepted, connection, tls() if tls else None))
             # A task that is cancelled before it began runs no `finally`.

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, hdrs, web
 
 from bizrq.api.group import GroupUnreadable
 from bizrq.figures.errors import NoAnswer
@@ -34,7 +34,7 @@ from web.html import element, shown
 from web.live import Streams
 from web.pages.sign_in import local_path, sign_in
 from web.pages.table import PAGES, Handler
-from web.problems import Problem, SignedOut, unavailable, unreadable
+from web.problems import Problem, RenewalRefused, SignedOut, unavailable, unreadable
 from web.reading.views import ViewCache
 from web.reading.visitors import REJECTED, Visitors
 from web.visit import Browser, Visit, plain_page
@@ -49,6 +49,7 @@ _FIELDS = 600
 #: Seconds of a sign-in at a provider.
 _ATTEMPT = 600
 _FORM = "application/x-www-form-urlencoded"
+_BUSY = HTTPStatus.SERVICE_UNAVAILABLE
 _FOREVER = "public, max-age=31536000, immutable"
 _Answered = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
@@ -77,7 +78,7 @@ class Web:
         self._cache = ViewCache(settings.catalog)
         self._stopping = False
         app = web.Application()
-        self._listener = Listener(app, BOUNDS)
+        self._listener = Listener(app, BOUNDS, broken=self._broken)
         self._routes(app)
 
     @property
@@ -105,7 +106,7 @@ class Web:
 
     def _routes(self, app: web.Application) -> None:
         def add(method: str, path: str, handler: _Answered) -> None:
-            app.router.add_route(method, path, self._serve(path, handler))
+            app.router.add_route(method, path, self._serve(path, handler), expect_handler=self._expect)
 
         add("GET", "/healthz", self._healthz)
         add("GET", "/readyz", self._readyz)
@@ -127,10 +128,7 @@ class Web:
             began = time.perf_counter()
             response = await self._checked(request, handler)
             if not response.prepared:
-                for name, value in guard.HEADERS.items():
-                    response.headers.setdefault(name, value)
-                if self._names.is_secure:
-                    response.headers["Strict-Transport-Security"] = "max-age=31536000"
+                self._guarded(response)
             metrics.REQUESTS.labels(page, str(response.status)).inc()
             if page != "/live":
                 metrics.SECONDS.labels(page).observe(time.perf_counter() - began)
@@ -138,12 +136,42 @@ class Web:
 
         return serve
 
+    def _guarded(self, response: web.StreamResponse) -> None:
+        """Add what every answer carries."""
+        for name, value in guard.HEADERS.items():
+            response.headers.setdefault(name, value)
+        if self._names.is_secure:
+            response.headers["Strict-Transport-Security"] = "max-age=31536000"
+
+    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
+        """Let a client send its body that asks first; aiohttp's own answer to any other wish quotes it."""
+        if request.version != HttpVersion11:
+            return None
+        if request.headers[hdrs.EXPECT].lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            # The answer itself is not begun.
+            request.writer.output_size = 0
+            return None
+        response = self._failed(Problem(HTTPStatus.EXPECTATION_FAILED, "Nothing but 100-continue can be expected."))
+        self._guarded(response)
+        response.force_close()
+        return response
+
+    def _broken(self, status: int) -> web.Response:
+        """Return the answer to what aiohttp cannot read as a request, and to a failure of its own."""
+        text = "Something is wrong in bizrq itself." if status >= 500 else "The request is broken."
+        response = self._failed(Problem(HTTPStatus(status), text, "Load the page again."))
+        self._guarded(response)
+        return response
+
     async def _checked(self, request: web.Request, handler: _Answered) -> web.StreamResponse:
         """Return the answer of the handler, or that to what is wrong with the request."""
         try:
             if self.site.hosts and not request.path.startswith(("/healthz", "/readyz")):
                 guard.check_host(request.headers.get("Host"), self.site.hosts)
             return await handler(request, await self._listener.body(request))
+        except RenewalRefused as error:
+            return self._come_again(request, error)
         except SignedOut as error:
             return self._ask_in(request, error)
         except Problem as error:
@@ -181,6 +209,24 @@ class Web:
         response = sign_in(why, browser, local_path(to), takes_tokens=gate.takes_tokens, has_oidc=gate.oidc is not None)
         if is_new:
             self._names.set(response, self._names.browser, browser.value)
+        return response
+
+    def _come_again(self, request: web.Request, why: RenewalRefused) -> web.StreamResponse:
+        """Let the browser ask once more: another replica may have renewed its session with the same token.
+
+        Then the browser has the new session by now, and its next request is answered.
+        """
+        if request.cookies.get(self._names.spent) == why.mark:
+            response = self._ask_in(request, why)
+            self._names.delete(response, self._names.spent)
+            return response
+        if request.method == "GET":
+            response = self._failed(Problem(_BUSY, "Your sign-in is being renewed.", "The page loads again by itself."))
+            response.headers["Refresh"] = response.headers["Retry-After"] = "1"
+        else:
+            to_do = "Nothing was changed. Go back, and send the form again."
+            response = self._failed(Problem(_BUSY, "Your sign-in was renewed meanwhile.", to_do))
+        self._names.set(response, self._names.spent, why.mark)
         return response
 
     def _user(self, handler: Handler) -> _Answered:

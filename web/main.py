@@ -88,7 +88,7 @@ def serve(
         if oidc_issuer:
             secret = oidc_client_secret.read_text("utf-8").strip() if oidc_client_secret else ""
             ca = oidc_ca.read_text("ascii") if oidc_ca else None
-            provider = Provider(_issuer(oidc_issuer), oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
+            provider = Provider(issuer_of(oidc_issuer), oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
             if not oidc_client_id:
                 raise ConfigError("--oidc-issuer needs --oidc-client-id")
     except (ConfigurationError, ConfigError, ValueError) as error:
@@ -162,13 +162,13 @@ def _is_private(parts: SplitResult) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _HERE)
 
 
-def _issuer(url: str) -> str:
+def issuer_of(url: str, flag: str = "--oidc-issuer") -> str:
     """Return the address of the provider. Raise ConfigError for one without a host, and for plain http elsewhere."""
     parts = _split(url)
     if not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(f"--oidc-issuer: {url[:200]!r} is no address of a provider: write https://HOST/PATH")
+        raise ConfigError(f"{flag}: {url[:200]!r} is no address of a provider: write https://HOST/PATH")
     if not _is_private(parts):
-        raise ConfigError(f"--oidc-issuer: {url[:200]!r}: secrets and tokens need https: write https://HOST/PATH")
+        raise ConfigError(f"{flag}: {url[:200]!r}: secrets and tokens need https: write https://HOST/PATH")
     return url
 
 

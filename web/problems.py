@@ -22,6 +22,17 @@ class SignedOut(Problem):
         super().__init__(HTTPStatus.UNAUTHORIZED, text, to_do)
 
 
+class RenewalRefused(SignedOut):
+    """The provider does not renew the session: it has ended, or another replica has renewed it with the same token.
+
+    `mark` is the same for the same token, and says nothing about it.
+    """
+
+    def __init__(self, text: str, mark: str) -> None:
+        super().__init__(text)
+        self.mark = mark
+
+
 def no_such_group(name: str) -> Problem:
     """Return the one answer for a group that does not exist and for one that the user may not read."""
     return Problem(

@@ -9,7 +9,7 @@ from bizrq.kube.client import Forbidden, Invalid
 from tests.support.objects import group
 from web import changes
 from web.changes import Base, Typed
-from web.pages.ceilings import refusal_of
+from web.pages.ceilings import explained, refusal_of
 
 CATALOG = builtin_catalog()
 BASE = Base("u", 7, {"limits.cpu": "10", "requests.memory": "64Gi", "pods": 5}, "Lena", "#nlp")
@@ -113,6 +113,27 @@ def test_a_refusal_stands_beside_the_ceilings_that_it_names():
     both = refusal_of(Forbidden(403, "", "no: limits.cpu=1,limits.cpu.A4=1"), ["limits.cpu", "limits.cpu.A4"])
     assert set(both.of or {}) == {"limits.cpu", "limits.cpu.A4"}
     assert refusal_of(Forbidden(403, "", "no children"), ["limits.cpu"]).of == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "address"),
+    [
+        ("ai", "/groups/ai"),
+        ("deployment/web -n team", "/fit?what=deployment%2Fweb&namespace=team"),
+        ("-f FILE -n team", "/fit?namespace=team"),
+        ("--help", ""),
+        ("a/b", ""),
+        ("", ""),
+    ],
+)
+def test_a_command_that_explains_a_refusal_is_a_link_to_the_page_that_says_the_same(command: str, address: str):
+    text = f"exceeded quota: ai; run: kubectl bizrq explain {command}; ask: <b>"
+    found = explained(text)
+    links = [each.get("href") for each in found if not isinstance(each, str)]
+    assert links == ([address] if address else [])
+    assert "".join(each if isinstance(each, str) else f"[{each.text}]" for each in found) == (
+        "exceeded quota: ai; [see what is left, and who has room]; ask: <b>" if address else text
+    )
 
 
 def test_a_failed_test_of_a_patch_is_told_apart_from_a_bad_value():

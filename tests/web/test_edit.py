@@ -111,13 +111,16 @@ async def test_a_refusal_is_beside_its_field_and_the_rest_is_as_typed(world: Wor
         if request.method != "PATCH":
             return None
         text = 'admission webhook "x" denied the request: exceeded quota: ai, requested: limits.cpu=80'
+        text += "; run: kubectl bizrq explain ai; ask: #ai"
         return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": text}, status=403)
 
     world.box.faults.append(refuse)
     page = await preview(browser, "100", contact="#kept")
     assert page.status == 403
     assert 'id="wrong:limits.cpu"' in page.text
-    assert "exceeded quota: ai, requested: limits.cpu=80" in page.words
+    assert "exceeded quota: ai, requested: limits.cpu=80 ; see what is left, and who has room ; ask: #ai" in page.words
+    assert '<a href="/groups/ai">see what is left' in page.text
+    assert "kubectl bizrq" not in page.text
     assert "See which relatives have room" in page.words
     assert page.field("hard:limits.cpu") == "100"
     assert page.field("contact") == "#kept"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.web.conftest import Pages, World
@@ -74,6 +76,36 @@ async def test_a_form_that_is_too_large_is_refused_with_413_and_one_that_is_no_f
         f"{pages.address}/sign-in", data=b"{}", headers={"Origin": pages.address, "Content-Type": "application/json"}
     ) as response:
         assert response.status == 415
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\nBad header\x01: s3cret\r\n\r\n", b"400"),
+        (b"\x16\x03\x01s3cret\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"s3cret" * 20_000 + b"\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: <b>s3cret\r\n\r\n", b"417"),
+    ],
+)
+async def test_a_broken_request_is_answered_by_a_page_of_ours_that_quotes_nothing(
+    pages: Pages, sent: bytes, status: bytes
+):
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(pages.address.rpartition(":")[2]))
+    writer.write(sent)
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith((b"HTTP/1.1 " + status, b"HTTP/1.0 " + status)), answer[:200]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"Content-Security-Policy: default-src 'none'" in head
+    assert b"text/html" in head
+    assert b"Go to the overview" in body
+    assert b"s3cret" not in answer
+
+
+async def test_a_body_that_is_announced_is_asked_for(world: World, pages: Pages):
+    browser = await pages.signed_in(world.box.token)
+    answer = await browser.post("/groups/absent/edit", {"step": "preview"}, Expect="100-continue")
+    assert answer.status == 404
 
 
 async def test_an_unknown_page_and_a_wrong_method_are_pages_too(world: World, pages: Pages):

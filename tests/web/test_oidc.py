@@ -20,7 +20,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet
 
 from certs.pki import make_ca, make_serving
-from tests.web.conftest import Pages, World, serving
+from tests.web.conftest import Browser, Pages, World, serving
 from tests.web.test_live import listening
 from web.credentials.oidc import RENEW, Oidc, Provider
 
@@ -199,8 +199,69 @@ async def test_a_renewal_that_the_provider_refuses_ends_the_session(pages: Pages
     browser, _ = await signed_in(pages, fake)
     fake.refresh_tokens.clear()
     fake.now += 601
-    answer = await browser.get("/")
-    assert (answer.status, "the provider refused it" in answer.words) == (401, True)
+    # Another replica may have renewed it: the browser comes again once, by itself.
+    answer = await browser.get("/tree")
+    assert (answer.status, answer.headers["Refresh"]) == (503, "1")
+    assert "Your sign-in is being renewed" in answer.words
+    for _ in range(2):
+        answer = await browser.get("/tree")
+        assert (answer.status, "the provider refused it" in answer.words) == (401, True)
+        await browser.get("/live?since=x&ask=1")
+
+
+@pytest.fixture
+async def replicas(world: World, provider) -> AsyncIterator[tuple[Pages, Pages]]:
+    """Two processes with the same keys. They share nothing else."""
+    fake, ca = provider
+    known = Provider(fake.issuer, CLIENT, "hidden", ca=ca)
+    await world.group("corp", cpu=10)
+    await world.user("ada", "get", "list", "watch")
+    one, two = (Oidc(known, "http://here/sign-in/done", clock=lambda: fake.now) for _ in range(2))
+    async with serving(world, oidc=one) as first, serving(world, oidc=two) as second:
+        yield first, second
+
+
+def tab(first: Browser, pages: Pages) -> Browser:
+    """The same browser, which a balancer leads to another process."""
+    other = pages.browser()
+    other.session.cookie_jar.update_cookies({each.key: each.value for each in first.session.cookie_jar})
+    return other
+
+
+def kept(browser: Browser) -> dict[str, str]:
+    return {each.key: each.value for each in browser.session.cookie_jar if "session" in each.key}
+
+
+@pytest.mark.parametrize("left", [RENEW // 3, -1], ids=["while the token is valid", "after its end"])
+async def test_two_replicas_that_spend_a_renewal_at_the_same_time_sign_nobody_out(replicas, provider, left: int):
+    fake, _ = provider
+    first, _ = await signed_in(replicas[0], fake)
+    second, before = tab(first, replicas[1]), kept(first)
+    fake.now += 600 - left
+    answers = await asyncio.gather(first.get("/"), second.get("/"))
+    assert fake.renewals == 1
+    [winner] = [each for each in (first, second) if kept(each) != before]
+    [loser] = [each for each in (first, second) if each is not winner]
+    assert sorted(answer.status for answer in answers) == ([200, 200] if left > 0 else [200, 503])
+    # The stream of a page that came second finds a token due, and asks again until the browser has the new one.
+    assert (await loser.get("/live?since=x&ask=1")).status == (204 if left > 0 else 401)
+    # A browser has one jar for all tabs: what the first answer stored is there for the next request of the second.
+    loser.session.cookie_jar.update_cookies(kept(winner))
+    for browser in (loser, winner):
+        assert (await browser.get("/")).status == 200
+    assert fake.renewals == 1
+
+
+async def test_a_form_that_meets_a_spent_renewal_changes_nothing_and_says_so(replicas, provider):
+    fake, _ = provider
+    first, _ = await signed_in(replicas[0], fake)
+    second = tab(first, replicas[1])
+    await second.get("/groups/corp/edit")
+    fake.now += 601
+    assert (await first.get("/")).status == 200
+    answer = await second.post("/groups/corp/edit", {"hard:limits.cpu": "1", "step": "preview"})
+    assert (answer.status, "Nothing was changed." in answer.words) == (503, True)
+    assert "Refresh" not in answer.headers
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,8 @@ async def test_no_answer_names_the_server() -> None:
             assert head.startswith(b"HTTP/1.")
             assert b"server:" not in head.lower(), head
             assert b"aiohttp" not in head.lower(), head
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            assert b"broken" not in await reader.readexactly(length)
             writer.close()
 
 

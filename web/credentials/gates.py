@@ -17,7 +17,7 @@ from aiohttp import web
 from bizrq.listener import peer_of
 from web.credentials import session
 from web.credentials.keys import Keyring
-from web.credentials.oidc import Oidc
+from web.credentials.oidc import RENEW, Oidc
 from web.credentials.session import CookieNames, Session
 from web.problems import SignedOut
 from web.reading.visitors import Visitor, Visitors
@@ -116,7 +116,9 @@ class ClusterGate:
             return Admitted(self._visitors.bearer(known.token))
         now = await self.oidc.renewed(known)
         renewed = None if now == known else now
-        return Admitted(self._visitors.bearer(now.token), renewed, partial(self.oidc.lasts, now))
+        # The streams of a person's pages do not end all at once: each would ask another replica for a renewal.
+        early = RENEW / 2 + secrets.randbelow(RENEW // 2)
+        return Admitted(self._visitors.bearer(now.token), renewed, partial(self.oidc.lasts, now, early))
 
     def _by_proxy(self, request: web.Request) -> str:
         """Return the token that a trusted proxy sent, "" where there is none. Raise SignedOut for what is no token."""

@@ -8,6 +8,7 @@ the API server is configured with.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import ssl
 import time
@@ -25,7 +26,7 @@ from joserfc.jwk import KeySet
 from oauthlib.oauth2 import OAuth2Error, WebApplicationClient
 
 from web.credentials.session import Session
-from web.problems import Problem, SignedOut
+from web.problems import Problem, RenewalRefused, SignedOut
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +40,7 @@ _LARGEST = 1024 * 1024
 _LEEWAY = 60
 #: Seconds before its end at which a token is renewed: a stream must not outlive it.
 RENEW = 120
+REFUSED = "Your sign-in could not be completed: the provider refused it."
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class _Described(msgspec.Struct, frozen=True):
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
+
+
+class _Refused(SignedOut):
+    """The provider gives no token for what was sent."""
 
 
 class Oidc:
@@ -126,12 +132,16 @@ class Oidc:
             raise SignedOut("The sign-in failed: the token is not for this attempt.")
         return session
 
-    def lasts(self, session: Session) -> bool:
-        """Return False shortly before the end of a token that can be renewed."""
-        return not (session.expires and session.refresh) or session.expires - RENEW / 2 > self._clock()
+    def lasts(self, session: Session, early: float) -> bool:
+        """Return False shortly before the end of a token that can be renewed: `early` seconds, less than `RENEW`."""
+        return not (session.expires and session.refresh) or session.expires - early > self._clock()
 
     async def renewed(self, session: Session) -> Session:
-        """Return the session with a token that lasts, the same one if it does. Raise SignedOut or Problem."""
+        """Return the session with a token that lasts, the same one if it does. Raise SignedOut or Problem.
+
+        A provider may take a token for renewal only once, and another replica may spend it at the same time. The one
+        that comes second goes on with the session that it has, as long as that is valid.
+        """
         if not session.expires or session.expires - RENEW > self._clock():
             return session
         if not session.refresh:
@@ -142,7 +152,12 @@ class Oidc:
         if task is None:
             task = self._renewing[session.refresh] = asyncio.create_task(self._renew(session))
             task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(30, self._forget, session.refresh))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except _Refused:
+            if session.expires > self._clock():
+                return session
+            raise RenewalRefused(REFUSED, hashlib.sha256(session.refresh.encode()).hexdigest()[:32]) from None
 
     def _forget(self, refresh: str) -> None:
         self._renewing.pop(refresh, None)
@@ -166,7 +181,7 @@ class Oidc:
             found = client.parse_request_body_response(text)
         except (OAuth2Error, Warning) as error:
             log.info("the provider gave no token", status=status, error=getattr(error, "error", str(error)))
-            raise SignedOut("Your sign-in could not be completed: the provider refused it.") from None
+            raise _Refused(REFUSED) from None
         token = found.get("id_token")
         if not isinstance(token, str):
             raise _unusable("it sent no ID token: is the scope openid allowed?")

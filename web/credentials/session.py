@@ -61,6 +61,11 @@ class CookieNames:
         """Return the state of a sign-in that is under way."""
         return self._name("attempt")
 
+    @property
+    def spent(self) -> str:
+        """Return the mark of a renewal that was refused once."""
+        return self._name("spent")
+
     def _name(self, what: str) -> str:
         return f"{'__Host-' if self.is_secure else ''}bizrq-{what}{self.suffix}"
 

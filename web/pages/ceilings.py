@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from bizrq.figures.groups.view import GroupView, ResourceView
 from bizrq.kube.client import ApiError
@@ -11,6 +12,7 @@ from web import parts
 from web.changes import Hard, Typed, sentence
 from web.html import Element, element, shown
 from web.parts import Cell, TableColumn
+from web.visit import group_address
 
 #: The name of a field is this and the name of its ceiling.
 _HARD = "hard:"
@@ -113,11 +115,37 @@ def _row(
     ]
 
 
+def explained(text: str) -> list[Cell]:
+    """Return a refusal, with a link to the page of what `kubectl bizrq explain` says in place of that command.
+
+    The command is at the end of a refusal of admission (webhooks/next_step.py); other texts are as they are.
+    """
+    before, found, after = text.partition("; run: kubectl bizrq explain ")
+    command, more, rest = after.partition("; ")
+    to = _page_of(command) if found else ""
+    if not to:
+        return [shown(text)]
+    return [shown(before), "; ", element("a", "see what is left, and who has room", href=to), shown(more + rest)]
+
+
+def _page_of(command: str) -> str:
+    """Return the address of what a command explains: a group, a stored workload, or a file; "" for any other."""
+    match command.split():
+        case [group] if group[0].isalnum() and "/" not in group:
+            return group_address(group)
+        case [workload, "-n", namespace] if "/" in workload:
+            return f"/fit?{urlencode({'what': workload, 'namespace': namespace})}"
+        case ["-f", "FILE", "-n", namespace]:
+            return f"/fit?{urlencode({'namespace': namespace})}"
+        case _:
+            return ""
+
+
 def amount_field(key: str, name: str, text: str, wrong: str) -> Sequence[Cell]:
     """Return the cells of a resource's label and of the field for its amount, with what is wrong with that."""
     described = {"aria_invalid": "true", "aria_describedby": f"wrong:{name}"} if wrong else {}
     box = element("input", name=key, id=key, value=text, autocomplete="off", inputmode="text", **described)
-    said = [element("div", shown(wrong), class_="wrong", id=f"wrong:{name}")] if wrong else []
+    said = [element("div", *explained(wrong), class_="wrong", id=f"wrong:{name}")] if wrong else []
     return [element("label", shown(name), for_=key), element("div", box, *said)]
 
 

@@ -27,7 +27,7 @@ from bizrq.units.names import is_cash, metered_resource
 from web import changes, parts
 from web.changes import Verdict
 from web.html import Element, element, shown
-from web.pages.ceilings import Refusal, amount_field, refusal_of
+from web.pages.ceilings import Refusal, amount_field, explained, refusal_of
 from web.pages.ceilings import field as hidden_field
 from web.pages.edit import missing, not_known, of_parent, read, refused, status_of, then
 from web.pages.group import path_to
@@ -279,7 +279,7 @@ def _reason(typed: _Typed, wrong: str) -> Element:
         autocomplete="off",
         **described,
     )
-    said = [element("div", shown(wrong), class_="wrong", id=key)] if wrong else []
+    said = [element("div", *explained(wrong), class_="wrong", id=key)] if wrong else []
     hint = element("p", "It stays in the record, with your name.", class_="hint")
     return element("div", element("label", "Reason", for_=_REASON), box, *said, hint, class_="field")
 

@@ -18,7 +18,18 @@ from bizrq.store.groups import GROUPS, without_managed_fields
 from web import changes, parts
 from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
-from web.pages.ceilings import HINT, Refusal, ceilings, field, hidden, people, refusal_of, typed_from, typed_of
+from web.pages.ceilings import (
+    HINT,
+    Refusal,
+    ceilings,
+    explained,
+    field,
+    hidden,
+    people,
+    refusal_of,
+    typed_from,
+    typed_of,
+)
 from web.pages.group import path_to, relatives_card
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem, no_such_group
@@ -318,7 +329,7 @@ def refused(
     if refusal.of is None:
         return [parts.notice("warn", shown(refusal.text))], []
     if not refusal.of:
-        return [parts.notice("bad", shown(refusal.text))], []
+        return [parts.notice("bad", *explained(refusal.text))], []
     said = element("strong", "Not accepted: "), f"see {', '.join(map(shown, refusal.of))} below."
     # Without a text it is the form that is wrong, and no room would help.
     if not refusal.text or not parent:

@@ -159,6 +159,8 @@ def install(
 def _web_plan(web: bool, url: str, tls_secret: str, issuer: str, client: str, client_secret: str) -> WebPlan | None:
     """Return how the web UI is installed, None where it is not. Raise Failure."""
     from bizrq.cli.manifests_of_web import WebPlan
+    from bizrq.kube.config import ConfigError
+    from web.main import issuer_of
 
     given = {
         "--web-url": url,
@@ -179,6 +181,11 @@ def _web_plan(web: bool, url: str, tls_secret: str, issuer: str, client: str, cl
         raise Failure("--web-oidc-issuer and --web-oidc-client-id need each other", EXIT_BAD_INPUT)
     if client_secret and not issuer:
         raise Failure("--web-oidc-secret needs --web-oidc-issuer", EXIT_BAD_INPUT)
+    if issuer:
+        try:
+            issuer_of(issuer, "--web-oidc-issuer")
+        except ConfigError as error:
+            raise Failure(str(error), EXIT_BAD_INPUT) from None
     return WebPlan(url, tls_secret, issuer, client, client_secret)
 
 

@@ -121,6 +121,14 @@ async def test_every_new_pair_of_keys_is_another() -> None:
         (["--web-oidc-issuer", "https://login.corp"], "--web-oidc-issuer needs --web"),
         ([*URL, "--web-oidc-issuer", "https://login.corp"], "need each other"),
         ([*URL, "--web-oidc-secret", "provider"], "--web-oidc-secret needs --web-oidc-issuer"),
+        (
+            [*URL, "--web-oidc-issuer", "http://login.corp", "--web-oidc-client-id", "x"],
+            "--web-oidc-issuer: 'http://login.corp': secrets and tokens need https: write https://HOST/PATH",
+        ),
+        (
+            [*URL, "--web-oidc-issuer", "login.corp", "--web-oidc-client-id", "x"],
+            "--web-oidc-issuer: 'login.corp' is no address of a provider",
+        ),
     ],
 )
 async def test_a_bad_call_says_what_is_missing(installed: Bizrq, flags: list[str], said: str) -> None:
