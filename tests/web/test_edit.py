@@ -118,7 +118,7 @@ async def test_a_refusal_is_beside_its_field_and_the_rest_is_as_typed(world: Wor
     page = await preview(browser, "100", contact="#kept")
     assert page.status == 403
     assert 'id="wrong:limits.cpu"' in page.text
-    assert "exceeded quota: ai, requested: limits.cpu=80 ; see what is left, and who has room ; ask: #ai" in page.words
+    assert "limits.cpu=80; see what is left, and who has room ; ask: #ai" in page.words
     assert '<a href="/groups/ai">see what is left' in page.text
     assert "kubectl bizrq" not in page.text
     assert "See which relatives have room" in page.words
