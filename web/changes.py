@@ -35,6 +35,8 @@ _TOOLS: Sequence[tuple[str, str]] = (
     ("helm", "Helm"),
 )
 _PATCH = "application/json-patch+json"
+#: What an API server puts before the sentence of a webhook.
+_DENIED = " denied the request: "
 
 Hard = dict[str, str | int]
 
@@ -67,6 +69,11 @@ class Typed:
     ceilings: Mapping[str, str]
     owner: str = ""
     contact: str = ""
+
+    @property
+    def is_relative(self) -> bool:
+        """Return True if something is meant as a change of what is there: then the same form twice changes more."""
+        return any(text.strip()[:1] in ("+", "-") for text in self.ceilings.values() if text.strip())
 
 
 @dataclass(frozen=True)
@@ -243,9 +250,12 @@ def _said(dry_run: bool) -> dict[str, str]:
 
 def sentence(error: ApiError) -> str:
     """Return a refusal without what Kubernetes puts before the sentence of a webhook: it says nothing to a person."""
-    return error.message.partition(" denied the request: ")[2] or error.message
+    return error.message.partition(_DENIED)[2] or error.message
 
 
 def is_outdated(error: ApiError) -> bool:
-    """Return True if a test of the patch may have failed: then the group is another one than the person saw."""
-    return isinstance(error, Invalid) and not error.details.get("causes")
+    """Return True if a test of the patch may have failed: then the group is another one than the person saw.
+
+    The API server gives no cause of that, and neither does a webhook whose refusal has the same status.
+    """
+    return isinstance(error, Invalid) and not error.details.get("causes") and _DENIED not in error.message

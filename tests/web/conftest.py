@@ -34,7 +34,7 @@ from web.credentials.session import CookieNames
 from web.reading.visitors import Visitors
 
 #: Tests of other processes, which take real time.
-PROGRAMS = {"test_main.py", "test_programs.py", "test_four_users.py"}
+PROGRAMS = {"test_main.py", "test_programs.py", "test_four_users.py", "test_replicas.py"}
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, type[asyncio.AbstractEventLoop]]:

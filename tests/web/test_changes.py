@@ -139,4 +139,6 @@ def test_a_command_that_explains_a_refusal_is_a_link_to_the_page_that_says_the_s
 def test_a_failed_test_of_a_patch_is_told_apart_from_a_bad_value():
     assert changes.is_outdated(Invalid(422, "Invalid", "the server rejected our request"))
     assert not changes.is_outdated(Invalid(422, "Invalid", "bad", {"causes": [{"field": "spec.hard"}]}))
+    text = 'admission webhook "x" denied the request: group nlp: spec.hard: nonsense: unknown resource name'
+    assert not changes.is_outdated(Invalid(422, "BadHard", text))
     assert not changes.is_outdated(Forbidden(403, "Forbidden", "no"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from aiohttp import web
 from bizrq.kube.client import NotFound
 from bizrq.store.groups import GROUPS
 from tests.support import objects
-from tests.web.conftest import Answer, Browser, Pages, World
+from tests.web.conftest import Answer, Browser, Pages, World, serving
 
 EDIT = "/groups/nlp/edit"
 
@@ -97,6 +98,42 @@ async def test_two_people_lose_nothing(world: World, browser: Browser):
     stored = await world.admin.get(GROUPS, "nlp")
     assert stored["spec"]["hard"] == {"limits.cpu": "35"}
     assert stored["spec"]["contact"] == "#mine"
+
+
+async def test_two_people_who_change_a_ceiling_by_amounts_all_the_time_lose_nothing(
+    world: World, pages: Pages, browser: Browser
+):
+    """Also where both mean the same change: it is not taken for a form that was sent twice."""
+    other = await pages.signed_in(world.box.token)
+    previews = 0
+
+    async def raise_it(who: Browser, times: int) -> None:
+        nonlocal previews
+        for _ in range(times):
+            page = await preview(who, "+1")
+            while "The group is changed" not in page.words:
+                assert "The API server would accept this" in page.words, page.words
+                previews += 1
+                page = await who.post(EDIT, to_apply(page))
+
+    await asyncio.gather(raise_it(browser, 15), raise_it(other, 15))
+    assert await hard(world) == {"limits.cpu": "50"}
+    assert await generation(world) == 31
+    assert previews > 30
+
+
+async def test_another_replica_asks_before_it_does_a_relative_change_again(
+    world: World, pages: Pages, browser: Browser
+):
+    """It cannot know that the form was sent twice; an amount that is there already is no question."""
+    for typed, said in (("+5", "The group was changed meanwhile: limits.cpu: 20 → 25"), ("30", "was applied already")):
+        page = await preview(browser, typed)
+        await browser.post(EDIT, to_apply(page))
+        async with serving(world) as replica:
+            twin = replica.browser()
+            twin.session.cookie_jar.update_cookies({each.key: each.value for each in browser.session.cookie_jar})
+            assert said in (await twin.post(EDIT, to_apply(page) | {"form-token": page.field("form-token")})).words
+    assert await hard(world) == {"limits.cpu": "30"}
 
 
 async def test_a_status_that_changes_all_the_time_stops_no_edit(world: World, browser: Browser):

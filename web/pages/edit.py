@@ -15,7 +15,7 @@ from bizrq.api.group import GroupObject
 from bizrq.figures.groups.view import GroupView, ResourceView, group_view
 from bizrq.kube.client import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
 from bizrq.store.groups import GROUPS, without_managed_fields
-from web import changes, parts
+from web import changes, guard, parts
 from web.changes import Base, Plan, Typed, Verdict
 from web.html import Element, element, shown
 from web.pages.ceilings import (
@@ -87,23 +87,28 @@ async def _apply(visit: Visit, name: str, typed: Typed, seen: Base) -> web.Strea
     """Send the change that was previewed. If the group is another one now, preview again what it would be."""
     wanted = changes.plan(seen, typed, visit.settings.catalog)
     stored = await read(visit, name)
-    if wanted.is_done(Base.of(stored)) and stored["metadata"]["generation"] != seen.generation:
+    visitor, sent = visit.visitor, visit.form.get(guard.FIELD, "")
+    # Somebody else may have made the same change by the same amount: only this very form was applied before.
+    is_there = wanted.is_done(Base.of(stored)) and stored["metadata"]["generation"] != seen.generation
+    if visitor.has_sent(sent) or (is_there and not typed.is_relative):
         return done(name, "again")
     if wanted.errors or wanted.is_empty:
         return await _preview(visit, name, typed, seen)
     if changes.other_managers(stored) and visit.form.get(_CONFIRM) != "yes":
         return await _preview(visit, name, typed, seen)
     try:
-        await changes.send(visit.visitor.client, name, wanted, dry_run=False)
+        await changes.send(visitor.client, name, wanted, dry_run=False)
     except ApiError as error:
         if isinstance(error, Unauthorized):
             raise
         if changes.is_outdated(error):
-            return await _preview(visit, name, typed, seen)
+            # A second click may come while the first one is under way.
+            return done(name, "again") if visitor.has_sent(sent) else await _preview(visit, name, typed, seen)
         page = _Page(visit, stored, await _views(visit))
         return page.form(typed, refusal_of(error, typed.ceilings), status_of(error))
     except Unreachable as error:
         raise not_known(name, error) from None
+    visitor.note_sent(sent)
     return done(name, "changed")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,8 @@ _IDLE, _SWEEP = 300.0, 15.0
 _FIRST_READ = 10.0
 #: Connections of one user to the API server; a user who follows groups by name needs one for each.
 _CONNECTIONS = 64
+#: Forms of a user that are known to be applied.
+_SENT = 100
 
 REJECTED = "The API server no longer accepts your credentials."
 
@@ -91,6 +94,7 @@ class Visitor:
         self._away_since: float | None = None
         self._lock = asyncio.Lock()
         self.recent = Recent(monotonic)
+        self._sent: OrderedDict[str, None] = OrderedDict()
 
     @property
     def hub(self) -> Hub:
@@ -184,6 +188,16 @@ class Visitor:
             return {name: group for name, group in self._followed.by_name.items() if scope.has(name, group.parent)}
         found = {name: known for name in scope.names if (known := store.cached(name)) is not None}
         return found | {child.name: child for above in scope.below for child in store.known_children(above)}
+
+    def note_sent(self, form: str) -> None:
+        """Note by its token that a form was applied."""
+        self._sent[form] = None
+        if len(self._sent) > _SENT:
+            self._sent.popitem(last=False)
+
+    def has_sent(self, form: str) -> bool:
+        """Return True if this form was applied here; another replica does not know of it."""
+        return form in self._sent
 
     def touch(self) -> None:
         """Note that the user is here."""
