@@ -11,13 +11,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import yaml
 from cryptography.fernet import Fernet
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import (  # pyright: ignore[reportMissingImports] make test-browser installs it
+    Browser,
+    Page,
+    async_playwright,
+)
 from rich.console import Console
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +32,7 @@ from bizrq.kube.client import KubeClient  # noqa: E402
 from bizrq.kube.config import Endpoint, StaticCredentials, from_kubeconfig  # noqa: E402
 from bizrq.settings import load  # noqa: E402
 from bizrq.store.groups import GROUPS  # noqa: E402
+from bizrq.workloads.labels import LABEL  # noqa: E402
 from examples import story  # noqa: E402
 from sandbox.clock import Clock  # noqa: E402
 from sandbox.server import Sandbox  # noqa: E402
@@ -43,6 +49,14 @@ _PHONE = {"width": 390, "height": 844}
 _HIGHEST = 1000
 
 
+def manifests() -> str:
+    """Return what is asked about: nlp has no core left, and speech has some."""
+    asked = [story.deployment(name, 2) for name in ("reply", "listen")]
+    for each, group in zip(asked, ("nlp", "speech"), strict=True):
+        each["metadata"]["labels"] = {LABEL: group}
+    return yaml.safe_dump_all(asked, sort_keys=False)
+
+
 @contextlib.asynccontextmanager
 async def played() -> AsyncIterator[Sandbox]:
     """Yield a sandbox where the demo has been played, and a group is over quota."""
@@ -55,13 +69,7 @@ async def played() -> AsyncIterator[Sandbox]:
             Standalone(load(None), TargetCluster(None, None, kubeconfig), sandbox=box, cash_interval=1.0),
             KubeClient.from_kubeconfig(kubeconfig) as client,
         ):
-
-            async def run_for(job: story.Object, length: timedelta) -> None:
-                while len(await story._bound(client, job)) < 8:  # noqa: ASYNC110 the API server has no event for it here
-                    await asyncio.sleep(0.05)
-                clock.advance(length.total_seconds())
-
-            told = story.Story(client, run_for, Console(file=StringIO()))
+            told = story.Story(client, story.by_clock(client, clock), Console(file=StringIO()))
             await told.play()
             hard = {"limits.cpu": "20", "requests.nvidia.com/gpu": "0", story.GPU_HOURS: "60"}
             await client.create(GROUPS, story.group("speech", "ai", hard))
@@ -123,6 +131,7 @@ async def desktop(camera: Camera, token: str) -> None:
     await camera.sign_in(token)
     for name, path in (
         ("overview", "/"),
+        ("icicle", "/tree?view=icicle&resource=limits.cpu"),
         ("group", "/groups/ai"),
         ("bill", "/hours/ai?by=group&by=workload"),
         ("burn-down", "/hours/vision?view=burn-down"),
@@ -137,6 +146,15 @@ async def desktop(camera: Camera, token: str) -> None:
     await camera.page.get_by_label("limits.cpu", exact=True).fill("+40")
     await camera.press("Preview")
     await camera.take("refusal")
+    await camera.open("/hours/vision/correct")
+    await camera.page.get_by_label("requests.nvidia.com/gpu", exact=True).fill("-4")
+    await camera.page.get_by_label("Reason").fill("node gpu-7 was down")
+    await camera.press("Preview")
+    await camera.take("correction")
+    await camera.open("/fit")
+    await camera.page.get_by_label("Manifests").fill(manifests())
+    await camera.press("Check")
+    await camera.take("fit")
 
 
 async def _shown(browser: Browser, address: str, **kind: Any) -> Camera:

@@ -302,14 +302,19 @@ async def on_sandbox(console: Console) -> None:
             await stack.enter_async_context(standalone)
             console.print(f"web: {standalone.web}  (until the story ends)", soft_wrap=True, highlight=False)
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(Path(folder, "kubeconfig")))
-
-            async def run_for(job: Object, length: timedelta) -> None:
-                while len(await _bound(client, job)) < 8:  # noqa: ASYNC110 the API server has no event for it here
-                    await asyncio.sleep(0.05)
-                clock.advance(length.total_seconds())
-
-            await Story(client, run_for, console).play()
+            await Story(client, by_clock(client, clock), console).play()
             await _end(client, console)
+
+
+def by_clock(client: KubeClient, clock: Clock) -> RunFor:
+    """Return what waits until the eight pods of a TFJob run, and then sets the clock of the sandbox forward."""
+
+    async def run_for(job: Object, length: timedelta) -> None:
+        while len(await _bound(client, job)) < 8:  # noqa: ASYNC110 the API server has no event for it here
+            await asyncio.sleep(0.05)
+        clock.advance(length.total_seconds())
+
+    return run_for
 
 
 async def _bound(client: KubeClient, job: Object) -> list[Object]:
