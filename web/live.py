@@ -14,7 +14,7 @@ from aiohttp import web
 from web import guard, metrics
 from web.html import Element, element, fragment, shown
 from web.problems import Problem, SignedOut
-from web.reading.hub import Scope
+from web.reading.hub import ShownGroups
 from web.visit import Visit, away_notice
 
 #: The least time in seconds between two messages that groups changed, and of a page that takes long to make.
@@ -56,7 +56,7 @@ class Streams:
         query = visit.request.query
         names: list[str] = query.getall("group", [])
         below: list[str] = query.getall("below", [])
-        scope = Scope(frozenset(names[:_NAMES]), frozenset(below[:_NAMES]))
+        scope = ShownGroups(frozenset(names[:_NAMES]), frozenset(below[:_NAMES]))
         pace = SLOW if query.get("slow") else PACE
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **guard.PRIVATE, **guard.HEADERS}
@@ -76,7 +76,7 @@ class Streams:
         return response
 
 
-async def _follow(visit: Visit, response: web.StreamResponse, scope: Scope, state: str, pace: float) -> None:
+async def _follow(visit: Visit, response: web.StreamResponse, scope: ShownGroups, state: str, pace: float) -> None:
     visitor, clock = visit.visitor, asyncio.get_running_loop().time
     away: float | None = None
     due = clock()

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from web import assets, guard
 from web.html import Element, element, fragment, page, shown
-from web.reading.hub import ALL, Scope
+from web.reading.hub import ALL, ShownGroups
 
 if TYPE_CHECKING:
     from bizrq.settings import Settings
@@ -85,7 +85,7 @@ class Live:
     """What a page follows: the groups of a scope. `seen` is what it shows, and a slow one is made less often."""
 
     seen: Seen
-    scope: Scope = ALL
+    scope: ShownGroups = ALL
     is_slow: bool = False
 
     def address(self, visitor: Visitor) -> str:

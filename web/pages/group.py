@@ -18,7 +18,7 @@ from web import parts
 from web.html import Element, element, shown
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
-from web.reading.hub import Scope
+from web.reading.hub import ShownGroups
 from web.reading.views import Views
 from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
@@ -70,7 +70,7 @@ async def group(visit: Visit) -> web.StreamResponse:
     ]
     shown_groups = frozenset({name, view.parent} - {""})
     # With its children and its siblings, also those that are created while somebody looks.
-    return answer(visit, name, content, live=Live(seen, Scope(shown_groups, shown_groups)))
+    return answer(visit, name, content, live=Live(seen, ShownGroups(shown_groups, shown_groups)))
 
 
 async def find(visit: Visit, name: str) -> tuple[Seen, Views, GroupView]:

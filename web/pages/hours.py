@@ -30,7 +30,7 @@ from web.pages.burn_down import burnt_down
 from web.pages.statements import stated
 from web.parts import UNSEEN, Cell
 from web.problems import Problem, no_such_group
-from web.reading.hub import ALL, Scope
+from web.reading.hub import ALL, ShownGroups
 from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
 
@@ -125,7 +125,7 @@ async def _live(visit: Visit, asked: AskedHours) -> Live:
         return Live(seen, is_slow=True)
     groups = visit.views(seen).groups
     names = hierarchy.subtree(asked.top, lambda name: groups[name].children if name in groups else ())
-    scope = Scope(frozenset(names), frozenset(names)) if len(names) <= _FOLLOWED else ALL
+    scope = ShownGroups(frozenset(names), frozenset(names)) if len(names) <= _FOLLOWED else ALL
     return Live(seen, scope, is_slow=True)
 
 

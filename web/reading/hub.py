@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scope:
+class ShownGroups:
     """What a page shows: groups by name and the children of some, or all groups where both are empty."""
 
     names: frozenset[str] = frozenset()
@@ -30,13 +30,13 @@ class Scope:
 
 
 #: All that a user sees.
-ALL = Scope()
+ALL = ShownGroups()
 
 
 class Topic:
     """What one stream listens for. It collects until it is taken."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: ShownGroups) -> None:
         self._scope = scope
         self._changed = asyncio.Event()
 
@@ -86,7 +86,7 @@ class Hub:
             topic.wake()
 
     @contextmanager
-    def listening(self, scope: Scope) -> Iterator[Topic]:
+    def listening(self, scope: ShownGroups) -> Iterator[Topic]:
         topic = Topic(scope)
         self._topics.add(topic)
         try:

@@ -25,7 +25,7 @@ from bizrq.store.groups import GROUPS
 from web.problems import SignedOut, no_such_group, not_installed, unavailable
 from web.reading import rights
 from web.reading.followed import Followed
-from web.reading.hub import Hub, Scope
+from web.reading.hub import Hub, ShownGroups
 from web.reading.recent import Recent
 from web.reading.rights import Rights
 from web.reading.shared import SharedGroups
@@ -175,14 +175,14 @@ class Visitor:
         of_groups = self._shared if self._rights is not None and self._rights.lists else self._followed
         return of_groups.away_since or self._away_since
 
-    def state(self, scope: Scope) -> str:
+    def state(self, scope: ShownGroups) -> str:
         """Return a word that differs after any change of the groups of a page, and when one comes or goes."""
         if scope.is_all:
             return self.hub.version
         found = self._found(scope)
         return f"{max((group.resource_version for group in found.values()), default=0)}-{len(found)}"
 
-    def _found(self, scope: Scope) -> dict[str, GroupObject]:
+    def _found(self, scope: ShownGroups) -> dict[str, GroupObject]:
         store = self._shared.store
         if self.hub is not self._everybody or store is None:
             return {name: group for name, group in self._followed.by_name.items() if scope.has(name, group.parent)}
