@@ -210,7 +210,7 @@ def _content(pod: Pod) -> object:
 def identity_of(obj: Object | None) -> object:
     """Return what ties an object to a group, an owner or its children: uid, our labels, owner references, selector.
 
-    Of an object with an owner all labels, since the owner keeps it by these.
+    Of an object with an owner all labels, since the owner keeps it by these. One that is being deleted adopts nothing.
     """
     if obj is None:
         return None
@@ -218,7 +218,8 @@ def identity_of(obj: Object | None) -> object:
     labels = metadata.get("labels") or {}
     if controller_of(metadata) is None:
         labels = {key: value for key, value in labels.items() if key.startswith(LABEL)}
-    return metadata["uid"], labels, metadata.get("ownerReferences"), selector_of(obj)
+    is_going = metadata.get("deletionTimestamp") is not None
+    return metadata["uid"], labels, metadata.get("ownerReferences"), selector_of(obj), is_going
 
 
 def node_reference(name: str) -> Reference:

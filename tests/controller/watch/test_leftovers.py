@@ -240,6 +240,31 @@ async def test_what_a_new_workload_of_the_same_name_will_adopt_counts_once(books
         assert found.status.used == {"limits.cpu": "2"}
 
 
+async def test_what_a_workload_may_adopt_is_left_as_soon_as_the_workload_is_being_deleted(
+    books: Books, room: int
+) -> None:
+    """Only the deletion is seen: no look from scratch comes in time."""
+    async with books.controller(recount_interval=300):
+        await books.group("nlp", cpu="9")
+        made = {**deployment("web", "nlp", 1), "kind": "ReplicaSet"}
+        made["metadata"]["finalizers"] = ["example.com/mine"]
+        web = await books.create(made)
+        pod = await books.pod("w", web, gpu=0)
+        await books.uses("nlp", cpu="1")
+        await books.client.patch(PODS, "w", {"metadata": {"ownerReferences": None}}, namespace="default")
+
+        async def is_released() -> bool:
+            return pod["metadata"]["uid"] in await payers(books, room)
+
+        await eventually(is_released, 60, "the record has the pod")
+        assert not (await books.read("nlp")).status.leftovers
+        await books.client.delete(REPLICASETS, "web", "default")
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert found.status.used == {"limits.cpu": "2"}
+        await books.client.patch(REPLICASETS, "web", {"metadata": {"finalizers": None}}, namespace="default")
+        await books.uses("nlp", cpu="1")
+
+
 def _controller(owner: Object) -> Object:
     metadata = owner["metadata"]
     named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": metadata["name"], "uid": metadata["uid"]}
