@@ -39,6 +39,31 @@ async def test_a_write_from_an_old_version_is_a_conflict(client: KubeClient, nam
     )
 
 
+async def test_a_guarded_write_of_a_lease_that_is_gone_does_not_create_it(client: KubeClient, namespace: str) -> None:
+    """A Lease is a kind that a write of a whole object may create."""
+    lease = {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {"name": "l", "namespace": namespace},
+        "spec": {"holderIdentity": "me"},
+    }
+    old = await client.create(LEASES, lease)
+    new = await client.replace(LEASES, {**old, "spec": {"holderIdentity": "somebody"}})
+    assert isinstance(await refusal(client.replace(LEASES, {**old, "spec": {"holderIdentity": "me"}})), Conflict)
+    await client.delete(LEASES, "l", namespace)
+    error = await refusal(client.replace(LEASES, new))
+    assert isinstance(error, Conflict | NotFound), error
+    assert isinstance(await refusal(client.get(LEASES, "l", namespace)), NotFound)
+    # Nor is another one of its name taken for it.
+    await client.create(LEASES, lease)
+    assert isinstance(await refusal(client.replace(LEASES, new)), Conflict)
+    guarded_by_uid = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
+    assert isinstance(await refusal(client.replace(LEASES, guarded_by_uid)), Conflict)
+    await client.delete(LEASES, "l", namespace)
+    assert isinstance(await refusal(client.replace(LEASES, guarded_by_uid)), Conflict | NotFound)
+    assert isinstance(await refusal(client.get(LEASES, "l", namespace)), NotFound)
+
+
 async def test_of_many_writes_from_one_version_one_wins(client: KubeClient, namespace: str) -> None:
     old = await client.create(CONFIG_MAPS, config("c", namespace, a="0"))
     answers = await gathered(8, lambda n: client.replace(CONFIG_MAPS, {**old, "data": {"a": str(n + 1)}}))

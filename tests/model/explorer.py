@@ -34,11 +34,15 @@ KINDS = ("deployments.apps", GROUP_SLOT_KIND, "podtemplates")
 
 
 class Status(NamedTuple):
-    """`used` is None until the first recount; `counted_at` has a version for each of KINDS."""
+    """`used` is None until the first recount; `counted_at` has a version for each of KINDS.
+
+    `given` is how often allowances were given; it grows with the status as its resourceVersion does.
+    """
 
     used: Amounts | None = None
     entries: tuple[str, ...] = ()
     counted_at: tuple[int, ...] = (0, 0, 0)
+    given: int = 0
 
 
 class Stored(NamedTuple):
@@ -247,45 +251,50 @@ def first(scenario: Scenario, *, cached: bool = False) -> World:
 
 def steps(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
     """What can happen next, in words, and the world after it."""
-    for number, request in enumerate(scenario.requests):
-        progress = world.progress[number]
-        if progress.phase == "new" and request.verb == "edit":
-            yield from _edit(world, scenario, rules, number, request)
-        elif progress.phase == "new" and rules.marks_moves and _leaves(world, scenario, request):
-            yield from _mark(world, scenario, rules, number, request)
-        elif progress.phase in ("new", "marked"):
-            yield from _ask(world, scenario, rules, number, request)
-        elif progress.phase == "reserved":
-            yield from _look_again(world, number, progress)
-        elif progress.phase == "allowed":
-            yield from _write(world, number, progress)
+    for number in range(len(scenario.requests)):
+        yield from request_steps(world, scenario, rules, number)
     for number in range(scenario.controllers):
-        yield from _watch(world, scenario, number)
+        yield from watch_steps(world, scenario, number)
         yield from _publish(world, scenario, rules, number)
     if world.caches and world.caches != world.roots:
         yield "the webhook's cache moves on", world._replace(caches=world.roots)
 
 
+def request_steps(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
+    """What can happen next to one request."""
+    request, progress = scenario.requests[number], world.progress[number]
+    if progress.phase == "new" and request.verb == "edit":
+        yield from _edit(world, scenario, rules, number, request)
+    elif progress.phase == "new" and rules.marks_moves and _leaves(world, scenario, request):
+        yield from _mark(world, scenario, rules, number, request)
+    elif progress.phase in ("new", "marked"):
+        yield from _ask(world, scenario, rules, number, request)
+    elif progress.phase == "reserved":
+        yield from _look_again(world, number, progress)
+    elif progress.phase == "allowed":
+        yield from _write(world, number, progress)
+
+
 def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: Request) -> Iterator[tuple[str, World]]:
     """A request reaches a webhook, with the object as it is or as a stale read has it."""
-    current = _at(world.stored, request.place)
+    current = stored_at(world.stored, request.place)
     if request.verb == "create":
         versions: list[Stored | None] = [None]
     else:
         versions = [current, *(old for old in world.past if old.place == request.place)] if current else []
     for old, template in itertools.product(versions, _read(world, scenario.refers.get(request.place.name))):
-        asked, charge = _change(number, request, old, template)
+        asked, charge = change_of(number, request, old, template)
         says = f"{number} {request.verb} {request.place.name} {dict(request.demand)} of version {old and old.version}"
         says += f" with {template.place.name}@{template.version}" if template else ""
         if request.verb == "touch":
-            yield f"{says}: no question", _allow(world, number, asked, old, None)
+            yield f"{says}: no question", allow(world, number, asked, old, None)
             continue
         if charge is None:
             assert old is not None
-            if old is current and _may_go(world, old):
-                yield f"{says}: nothing is charged to it", _allow(world, number, asked, old, None)
+            if old is current and may_go(world, old):
+                yield f"{says}: nothing is charged to it", allow(world, number, asked, old, None)
             continue
-        found = _group(world, scenario, asked.group)
+        found = group_of(world, scenario, asked.group)
         if found is None:
             continue
         hard, status = dict(found[0]), found[1]
@@ -298,16 +307,16 @@ def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: R
             if after == cached:
                 if cached == status or rules.answers_from_cache:
                     promise = entry and Promise.of(asked.group, entry)
-                    yield f"{says}: nothing to store", _allow(world, number, asked, old, promise, read)
+                    yield f"{says}: nothing to store", allow(world, number, asked, old, promise, read)
                 continue
             if cached != status:
                 continue  # The stored status is another: a conflict.
             promise = entry and Promise.of(asked.group, entry)
-            reserved = _with_status(world, asked.group, after)
-            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
+            reserved = with_status(world, asked.group, after)
+            yield f"{says}: reserved {after.entries}", allow(reserved, number, asked, old, promise, read)
             if scenario.lost_replies:
-                allowed = _allow(reserved, number, asked, old, promise)
-                yield f"{says}: reserved, reply lost", _again(allowed, number, "new")
+                allowed = allow(reserved, number, asked, old, promise)
+                yield f"{says}: reserved, reply lost", again(allowed, number, "new")
 
 
 def _read(world: World, template: str | None) -> list[Stored | None]:
@@ -318,7 +327,7 @@ def _read(world: World, template: str | None) -> list[Stored | None]:
 
 
 def _leaves(world: World, scenario: Scenario, request: Request) -> bool:
-    current = _at(world.stored, request.place)
+    current = stored_at(world.stored, request.place)
     refers = request.verb == "move" and request.place.name in scenario.refers
     return refers and current is not None and current.group != request.group
 
@@ -331,7 +340,7 @@ def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: 
             continue
         assert template is not None
         cost, seen = _times(old.demand, template), {template.place: (template.uid, template.version)}
-        found = _group(world, scenario, old.group)
+        found = group_of(world, scenario, old.group)
         assert found is not None
         charge = Charge(
             old.place, old.uid, old.version, cost, cost, is_new=True, read_versions=seen, generation=old.generation
@@ -341,7 +350,7 @@ def _mark(world: World, scenario: Scenario, rules: Rules, number: int, request: 
             continue
         known = world.progress[number]
         promises = tuple(sorted({*known.promises, Promise.of(old.group, granted[1])}))
-        marked = _progress(_with_status(world, old.group, granted[0]), number, Progress("marked", promises=promises))
+        marked = with_progress(with_status(world, old.group, granted[0]), number, Progress("marked", promises=promises))
         yield f"{number} moves {old.place.name}@{old.version}: says so in {old.group}: {granted[0].entries}", marked
 
 
@@ -353,7 +362,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
     recount, since neither of the two can know of the other.
     """
     [name] = [name for name, template in scenario.refers.items() if _template(template) == request.place]
-    if _at(world.stored, slot(name)) is None:
+    if stored_at(world.stored, slot(name)) is None:
         return
     users = [each for each in (*world.stored, *world.past) if each.place == slot(name)]
     for old in _read(world, request.place.name):
@@ -374,7 +383,7 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
                 read_versions=seen,
                 generation=old.generation,
             )
-            found = _group(world, scenario, user.group)
+            found = group_of(world, scenario, user.group)
             assert found is not None
             hard, status = found
             granted = rules.admit(dict(hard), status, charge)
@@ -382,29 +391,31 @@ def _edit(world: World, scenario: Scenario, rules: Rules, number: int, request: 
                 continue
             after, entry = granted
             if entry is None:
-                yield f"{says}: nothing more", _allow(world, number, asked, old, None)
+                yield f"{says}: nothing more", allow(world, number, asked, old, None)
                 continue
             promise = Promise.of(user.group, entry)
-            reserved = _with_status(world, user.group, after)
+            reserved = with_status(world, user.group, after)
             read = (user.place, user.version) if rules.looks_again else None
-            yield f"{says}: reserved {after.entries}", _allow(reserved, number, asked, old, promise, read)
+            yield f"{says}: reserved {after.entries}", allow(reserved, number, asked, old, promise, read)
 
 
 def _look_again(world: World, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
     """What the promise was counted from is read once more, now that the promise is stored."""
     assert progress.read is not None
     place, version = progress.read
-    found = _at(world.stored, place)
+    found = stored_at(world.stored, place)
     if found is not None and found.version == version:
         yield (
             f"{number} finds {place.name}@{version} again",
-            _progress(world, number, progress._replace(phase="allowed", read=None)),
+            with_progress(world, number, progress._replace(phase="allowed", read=None)),
         )
     else:
-        yield f"{number} finds another {place.name}", _again(world, number, "new")
+        yield f"{number} finds another {place.name}", again(world, number, "new")
 
 
-def _change(number: int, request: Request, old: Stored | None, template: Stored | None) -> tuple[Stored, Charge | None]:
+def change_of(
+    number: int, request: Request, old: Stored | None, template: Stored | None
+) -> tuple[Stored, Charge | None]:
     """The object as it would be, and the charge; no charge for a deletion."""
     uid = old.uid if old else f"u{number}"
     status = old.status if old else (Status() if request.place.kind == GROUP_SLOT_KIND else None)
@@ -445,14 +456,14 @@ def _cost(found: Stored) -> dict[str, int]:
     )
 
 
-def _may_go(world: World, old: Stored) -> bool:
+def may_go(world: World, old: Stored) -> bool:
     """A group's deletion is decided from its own status and a live list; a workload's by nobody."""
     if old.status is None:
         return True
     return not old.status.entries and not any(found.group == old.place.name for found in world.stored)
 
 
-def _allow(
+def allow(
     world: World,
     number: int,
     asked: Stored,
@@ -463,34 +474,34 @@ def _allow(
     known = world.progress[number]
     promises = tuple(sorted({*known.promises, *((promise,) if promise else ())}))
     phase = "reserved" if read else "allowed"
-    return _progress(world, number, Progress(phase, asked, old.version if old else None, promises, read=read))
+    return with_progress(world, number, Progress(phase, asked, old.version if old else None, promises, read=read))
 
 
 def _write(world: World, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
     """A write that was allowed is stored, meets a conflict, or is refused by somebody else."""
     asked = progress.asked
     assert asked is not None
-    current = _at(world.stored, asked.place)
-    done = _again(world, number, "done")
+    current = stored_at(world.stored, asked.place)
+    done = again(world, number, "done")
     if (current.version if current else None) == progress.decided_on:
         if asked.version < 0:
-            yield f"{number} deletes {asked.place.name}", _again(_store(world, current, None), number, "done")
+            yield f"{number} deletes {asked.place.name}", again(_store(world, current, None), number, "done")
         else:
             # A write of the spec leaves the status as it is, which has the version that was decided on.
             stored = asked._replace(version=world.version + 1)
-            after = _again(_store(world, current, stored), number, "done")
+            after = again(_store(world, current, stored), number, "done")
             yield f"{number} stores {asked.place.name}@{stored.version}", after
     elif current is not None and progress.decided_on is not None:
-        yield f"{number} conflict, asks again", _again(world, number, "new")
+        yield f"{number} conflict, asks again", again(world, number, "new")
     else:
         yield f"{number} fails", done
     yield f"{number} is refused elsewhere", done
 
 
-def _again(world: World, number: int, phase: str) -> World:
+def again(world: World, number: int, phase: str) -> World:
     """The write that was allowed can no longer be stored: it is, or it never will be."""
     known = world.progress[number]
-    return _progress(world, number, Progress(phase, promises=known.promises, ended=world.version))
+    return with_progress(world, number, Progress(phase, promises=known.promises, ended=world.version))
 
 
 def _store(world: World, old: Stored | None, new: Stored | None) -> World:
@@ -501,9 +512,9 @@ def _store(world: World, old: Stored | None, new: Stored | None) -> World:
     return world._replace(stored=stored, past=past, version=world.version + 1, deleted=deleted)
 
 
-def _watch(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
+def watch_steps(world: World, scenario: Scenario, number: int) -> Iterator[tuple[str, World]]:
     """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
-    fresh = _see(world.stored, world.deleted, world.version)
+    fresh = seen_now(world.stored, world.deleted, world.version)
     view = world.views[number]
     wanted = [fresh]
     if scenario.kinds_apart:
@@ -518,7 +529,7 @@ def _kind(place: Slot) -> int:
 
 
 @remembered
-def _see(stored: tuple[Stored, ...], deleted: tuple[tuple[int, str], ...], version: int) -> tuple[Kind, ...]:
+def seen_now(stored: tuple[Stored, ...], deleted: tuple[tuple[int, str], ...], version: int) -> tuple[Kind, ...]:
     """A view of everything that there is."""
     seen: tuple[list[Seen], ...] = tuple([] for _ in KINDS)
     for each in stored:
@@ -528,25 +539,35 @@ def _see(stored: tuple[Stored, ...], deleted: tuple[tuple[int, str], ...], versi
 
 
 def _publish(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
-    view = world.views[number]
-    versions = tuple(kind.version for kind in view)
-    for name in _names(world, scenario):
-        found = _group(world, scenario, name)
+    for name in names(world, scenario):
+        found = group_of(world, scenario, name)
         assert found is not None
-        hard, status = found
-        if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
-            continue
-        sights = tuple(_sight(world, rules, name, parse_reservation(line), view) for line in status.entries)
-        counted = tuple(
-            tuple((o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name)
-            for kind in view[:2]
-        )
-        # A recount asks no version of what it counts: views that differ in nothing else have the same answer.
-        used, entries = _published(rules, hard, status.used, status.entries, counted[0], counted[1], sights)
-        if (used, entries) != (status.used, status.entries):
-            says = f"controller {number} publishes {name} as of {versions}: {used}, {entries}"
-            after = Status(used, entries, versions if rules.minds_counted_at else status.counted_at)
-            yield says, _with_status(world, name, after)
+        status = found[1]
+        after = recounted(world, scenario, rules, number, name, status)
+        if after is not None and (after.used, after.entries) != (status.used, status.entries):
+            seen = after.counted_at
+            says = f"controller {number} publishes {name} as of {seen}: {after.used}, {after.entries}"
+            yield says, with_status(world, name, after)
+
+
+def recounted(world: World, scenario: Scenario, rules: Rules, number: int, name: str, status: Status) -> Status | None:
+    """What a controller makes of a group's status; None where it has to catch up first."""
+    found = group_of(world, scenario, name)
+    assert found is not None
+    hard, view = found[0], world.views[number]
+    versions = tuple(kind.version for kind in view)
+    if rules.minds_counted_at and any(v < c for v, c in zip(versions, status.counted_at, strict=True)):
+        return None
+    sights = tuple(_sight(world, rules, name, parse_reservation(line), view) for line in status.entries)
+    counted = tuple(
+        tuple((o.place, o.uid, _counted(o, view, scenario)) for o in kind.objects if o.group == name)
+        for kind in view[:2]
+    )
+    # A recount asks no version of what it counts: views that differ in nothing else have the same answer.
+    used, entries = _published(rules, hard, status.used, status.entries, counted[0], counted[1], sights)
+    return status._replace(
+        used=used, entries=entries, counted_at=versions if rules.minds_counted_at else status.counted_at
+    )
 
 
 #: The slot and the uid of what is counted, and what it costs.
@@ -572,7 +593,7 @@ def _published(
     return after.used, after.entries
 
 
-def _names(world: World, scenario: Scenario) -> list[str]:
+def names(world: World, scenario: Scenario) -> list[str]:
     """All groups: the roots, and those that are stored."""
     return [*scenario.groups, *(each.place.name for each in world.stored if each.status is not None)]
 
@@ -586,16 +607,16 @@ def _counted(found: Seen, view: tuple[Kind, ...], scenario: Scenario) -> Amounts
 def _sight(world: World, rules: Rules, group: str, entry: Reservation, view: tuple[Kind, ...]) -> WriteState:
     mine = Promise.of(group, entry)
     made = [each for each in world.progress if mine in each.promises]
-    open_ = any(each.phase in ("marked", "reserved", "allowed") for each in made)
+    open_ = any(each.phase in ("marked", "noting", "reserved", "allowed") for each in made)
     over = None if open_ else max((each.ended for each in made), default=0)
-    return rules.sighting(entry, view[_kind(entry.awaited_slot)], over, _at(world.stored, entry.awaited_slot))
+    return rules.sighting(entry, view[_kind(entry.awaited_slot)], over, stored_at(world.stored, entry.awaited_slot))
 
 
-def _at(objects: Sequence[Stored], place: Slot) -> Stored | None:
+def stored_at(objects: Sequence[Stored], place: Slot) -> Stored | None:
     return next((each for each in objects if each.place == place), None)
 
 
-def _group(world: World, scenario: Scenario, name: str) -> tuple[Amounts, Status] | None:
+def group_of(world: World, scenario: Scenario, name: str) -> tuple[Amounts, Status] | None:
     """A group's `hard` and its status."""
     if name in scenario.hard:
         return scenario.hard[name], dict(world.roots)[name]
@@ -603,7 +624,7 @@ def _group(world: World, scenario: Scenario, name: str) -> tuple[Amounts, Status
     return None if found is None or found.status is None else (found.demand, found.status)
 
 
-def _with_status(world: World, name: str, status: Status) -> World:
+def with_status(world: World, name: str, status: Status) -> World:
     """A status write; for a child group it is a new version of an object that its parent counts."""
     if name in dict(world.roots):
         return world._replace(roots=tuple((each, status if each == name else old) for each, old in world.roots))
@@ -611,7 +632,7 @@ def _with_status(world: World, name: str, status: Status) -> World:
     return _store(world, old, old._replace(version=world.version + 1, status=status))
 
 
-def _progress(world: World, number: int, progress: Progress) -> World:
+def with_progress(world: World, number: int, progress: Progress) -> World:
     return world._replace(progress=(*world.progress[:number], progress, *world.progress[number + 1 :]))
 
 
@@ -632,7 +653,7 @@ class Balance(NamedTuple):
 
 def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str | None:
     """The first law that the world breaks, or the step to it."""
-    balances = _balances(world.stored, world.roots, scenario)
+    balances = balances_of(world.stored, world.roots, scenario)
     for name in scenario.groups:
         hard, demanded, _ = balances[name]
         over = {each: amount for each, amount in demanded.items() if amount > dict(hard).get(each, amount)}
@@ -640,7 +661,7 @@ def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str
             return f"I1: {name} has more stored than its hard: {over}"
     if not rules.keeps_accounts:
         return None
-    earlier = _balances(before.stored, before.roots, scenario)
+    earlier = balances_of(before.stored, before.roots, scenario)
     for name, (hard, demanded, taken) in balances.items():
         was = earlier[name].taken if name in earlier else {}
         for each, ceiling in hard:
@@ -652,36 +673,38 @@ def broken(before: World, world: World, scenario: Scenario, rules: Rules) -> str
 
 
 @remembered
-def _balances(
+def balances_of(
     stored: tuple[Stored, ...], roots: tuple[tuple[str, Status], ...], scenario: Scenario
 ) -> dict[str, Balance]:
     """By group what the laws compare. They ask for nothing else of a world: it may be any with these objects."""
     world = World(stored, (), 0, roots, (), (), (), ())
     return {
         name: Balance(
-            (_group(world, scenario, name) or ((), None))[0],
-            _demanded(world, scenario, name),
+            (group_of(world, scenario, name) or ((), None))[0],
+            demand_of(world, scenario, name),
             _taken(world, scenario, name),
         )
-        for name in _names(world, scenario)
+        for name in names(world, scenario)
     }
 
 
-def _demanded(world: World, scenario: Scenario, name: str) -> dict[str, int]:
+def demand_of(world: World, scenario: Scenario, name: str) -> dict[str, int]:
     """What is stored under a group, whatever a status says: of a child its `hard`, or what is in it if that is more."""
     demanded: dict[str, int] = {}
     for each in world.stored:
         if each.group == name:
-            inside = _demanded(world, scenario, each.place.name) if each.status is not None else {}
+            inside = demand_of(world, scenario, each.place.name) if each.status is not None else {}
             template = scenario.refers.get(each.place.name)
-            demand = _times(each.demand, _at(world.stored, _template(template))) if template else dict(each.demand)
+            demand = (
+                _times(each.demand, stored_at(world.stored, _template(template))) if template else dict(each.demand)
+            )
             for resource, amount in demand.items():
                 demanded[resource] = demanded.get(resource, 0) + max(amount, inside.get(resource, 0))
     return demanded
 
 
 def _taken(world: World, scenario: Scenario, name: str) -> dict[str, int]:
-    found = _group(world, scenario, name)
+    found = group_of(world, scenario, name)
     if found is None:
         return {}
     hard, status = found
@@ -700,14 +723,14 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
 @remembered
 def _unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     for _ in range(10):
-        world = world._replace(views=(_see(world.stored, world.deleted, world.version),))
+        world = world._replace(views=(seen_now(world.stored, world.deleted, world.version),))
         published = next(_publish(world, scenario, rules, 0), None)
         if published is None:
             break
         _, world = published
     for name in scenario.groups:
-        hard, status = _group(world, scenario, name) or ((), Status())
-        demanded = _demanded(world, scenario, name)
+        hard, status = group_of(world, scenario, name) or ((), Status())
+        demanded = demand_of(world, scenario, name)
         if status.entries or dict(status.used or ()) != {each: demanded.get(each, 0) for each, _ in hard}:
             return f"{name} never settles: {status}, though {demanded} is stored"
     return None
