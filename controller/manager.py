@@ -33,6 +33,7 @@ from controller.overlap import OverlapList
 from controller.queue import QueueState, WorkQueue
 from controller.reconcile import Reconciler
 from controller.registration import RegistrationKeeper
+from controller.usage.allowances import Allowances
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.observed_usage import ObservedUsage
 from controller.watch.cluster import UNHURRIED, Cluster, now_ms
@@ -107,6 +108,7 @@ class Controller:
             self.queue.add,
             namespace=namespace,
         )
+        self._allowances = Allowances(self.cluster, namespace, self.queue.add, now, clock)
         self._reconciler = Reconciler(
             self.cluster,
             record_reconciler,
@@ -116,6 +118,7 @@ class Controller:
             self._recorder,
             self._overlaps,
             self._enforcement,
+            self._allowances,
             config,
             catalog=catalog,
             recount_interval=recount_interval,
@@ -183,6 +186,7 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._overlaps.run(), name="overlaps")
                 tasks.create_task(self._enforcement.run(), name="enforcement")
+                tasks.create_task(self._allowances.run(), name="allowances")
                 for number in range(self._workers):
                     tasks.create_task(self._worker(), name=f"worker {number}")
         finally:

@@ -21,6 +21,7 @@ from bizrq.hours import metering
 from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
+from bizrq.quota.allowance import looked_at
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
 from bizrq.quota.reservation import Reservation
 from bizrq.units.names import Catalog
@@ -36,6 +37,7 @@ from controller.hours.record_store import RecordStore
 from controller.overlap import OverlapList
 from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions, scarcest
 from controller.status_writer import StatusWriter
+from controller.usage.allowances import Allowances
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
@@ -90,6 +92,7 @@ class Reconciler:
         recorder: EventRecorder,
         overlaps: OverlapList,
         enforcement: EnforcementWatch,
+        allowances: Allowances,
         config: CountingConfig,
         *,
         catalog: Catalog,
@@ -107,6 +110,7 @@ class Reconciler:
         excess = ExcessUsage(cluster, config)
         costs = WorkloadCosts(cluster, excess, claim_payers, config, now, clock)
         self._tracker = ReservationTracker(cluster, clock)
+        self._allowances = allowances
         self._versions = VersionTracker(cluster, record_store)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
         self._snapshots = GroupSnapshots(cluster, claim_payers, excess, config)
@@ -148,6 +152,8 @@ class Reconciler:
         outlook, problem = await self._reconcile_record(group)
         if not outlook.is_done:
             return outlook.requeue_after
+        if not await self._allowances.prepare(group):
+            return 0.0
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
         over = self._over(group, expired)
@@ -163,7 +169,7 @@ class Reconciler:
         if group is None:
             return None
         self._cluster.payers.read_status(group)
-        if self._versions.behind(group) or self._prepaid_run(group) != run:
+        if self._versions.behind(group) or self._prepaid_run(group) != run or not self._allowances.has_read(group):
             return 0.0
         if self._stays.is_due(name, self._usage_cache.of(name), self._over(group, expired)):
             return 0.0
@@ -174,7 +180,7 @@ class Reconciler:
 
     def _over(self, group: GroupObject, expired: set[str]) -> list[Reservation]:
         """Return the reservations whose write is over."""
-        entries, _ = self._tracker.of(group)
+        entries = self._allowances.ahead(group.name, self._tracker.of(group)[0]).entries
         return [entry for entry in entries if self._tracker.write_state(entry, expired) is not WriteState.PENDING]
 
     def _forget(self, name: str) -> None:
@@ -183,6 +189,7 @@ class Reconciler:
             known.pop(name, None)
         parts = (
             self._tracker,
+            self._allowances,
             self._usage_cache,
             self._payer_lines,
             self._stays,
@@ -286,7 +293,9 @@ class Reconciler:
     def _decide(self, group: GroupObject, gathered: _Gathered, expired: set[str]) -> tuple[GroupStatus, _Report]:
         """Recount the group. Returns its status, and what to report once that is stored."""
         hard, terms, record = gathered.hard, gathered.terms, gathered.record
-        entries, kept_texts = self._tracker.of(group)
+        stored, kept_texts = self._tracker.of(group)
+        ahead = self._allowances.ahead(group.name, stored)
+        entries = ahead.entries
         sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
         usage = self._usage_cache.of(group.name)
         leftovers = _leftovers(usage)
@@ -322,8 +331,10 @@ class Reconciler:
                     for uid, line in usage.leftovers.items()
                     if uid not in self._left.get(group.name, ())
                 ),
+                ahead=total_of(line.amount for line in ahead.lines),
             )
         )
+        lines = self._allowances.given(group, hard, counted, ahead, entries)
         self._cluster.awaited.replace(group.name, (entry.uid for entry in counted.reservations))
         levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
         hours = HoursReport(levels, terms, record or BudgetState())
@@ -332,7 +343,9 @@ class Reconciler:
             used=wire.format_amounts(counted.used),
             self_used=wire.format_amounts(counted.self_used),
             scarcest=scarcest(counted.used, hard, self._catalog),
-            reservations=sorted([*map(str, counted.reservations), *kept_texts]),
+            reservations=sorted(
+                [*map(str, looked_at(counted.reservations)), *kept_texts, *(line.entry.line for line in lines)]
+            ),
             counted_at=self._versions.counted_at(group.name),
             ending=sorted((*findings.ending, *ending_lines(apart)))[: wire.MAX_ENDING],
             leftovers=leftovers[: wire.MAX_LEFTOVERS],

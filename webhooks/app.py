@@ -27,6 +27,7 @@ from bizrq.quota.verdict import Denied, Verdict
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
+from bizrq.store.journals import JournalStore
 from bizrq.store.payers import PayerStore
 from bizrq.store.reference_resolver import ReferenceResolver
 from certs.clients import Clients, common_names
@@ -34,6 +35,7 @@ from webhooks import decision_log
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
+from webhooks.charging.notes import Notebook
 from webhooks.disclosure import Disclosure
 from webhooks.handlers.answer import Answer
 from webhooks.keepalive import ConnectionPacer
@@ -64,9 +66,12 @@ class Webhooks:
         namespace: str = "bizrq-system",
         clients: Clients | None = None,
         bounds: PortBounds | None = None,
+        identity: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clients` may send reviews; without it, everybody may."""
+        """`clients` may send reviews; without it, everybody may. With an `identity`, that of its Lease, the process
+        admits by allowances.
+        """
         self._clock = clock
         self._clients = clients
         self._registry = settings.registry
@@ -75,7 +80,20 @@ class Webhooks:
         self._stranger_logged = -math.inf
         self.payers = PayerStore(client, settings.registry)
         self.store = GroupStore(client, on_change=self.payers.on_group)
-        self.reserver = Reserver(self.store, catalog=settings.catalog, clock=clock, measures=Measured())
+        journals = JournalStore(client, namespace)
+        self.notebook = (
+            Notebook(journals, self.store, identity=identity, catalog=settings.catalog, clock=clock)
+            if identity
+            else None
+        )
+        self.reserver = Reserver(
+            self.store,
+            catalog=settings.catalog,
+            clock=clock,
+            measures=Measured(),
+            journals=journals,
+            notebook=self.notebook,
+        )
         self.resolver = ReferenceResolver(client, settings.registry)
         reviewer = SubjectAccessReviewer(client)
         authorizer = Authorizer(client, self.store, reviewer, settings.rights)
@@ -118,6 +136,8 @@ class Webhooks:
         self._tls = tls
         self._watching = [asyncio.create_task(informer.run()) for informer in self.informers]
         self._watching.append(asyncio.create_task(self._registered.settle()))
+        if self.notebook is not None:
+            self._watching.append(asyncio.create_task(self.notebook.run(), name="journal"))
         return await self._listener.start(host, port, tls)
 
     async def drain(self, seconds: float) -> None:

@@ -36,6 +36,10 @@ def serve(
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
     log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
+    allowances: Annotated[
+        bool,
+        typer.Option("--allowances/--no-allowances", help="Admit ahead of the write where groups have plenty of room."),
+    ] = False,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
     from certs.clients import clients_of
@@ -57,7 +61,9 @@ def serve(
 
     async def main(stop: process.Stop) -> None:
         certificate = ServingCertificate(cert_dir, clients)
-        webhooks = Webhooks(client, settings, namespace=namespace, clients=clients)
+        webhooks = Webhooks(
+            client, settings, namespace=namespace, clients=clients, identity=info.identity if allowances else ""
+        )
         metrics = None
 
         async def work() -> None:

@@ -22,6 +22,8 @@ RESTORE_ROLE: Final = "bizrq-restore"
 #: The names of the policies, and of their bindings.
 STATUS, RECORDS, GROUPS, REGISTRATION = "bizrq-status", "bizrq-records", "bizrq-groups", "bizrq-registration"
 LEADER, LEASES = "bizrq-leader", "bizrq-leases"
+#: How the names of the journals begin (docs/reservations.md, "Allowances").
+JOURNALS: Final = "bizrq-webhooks-journal-"
 
 #: The name and the label of our registration.
 _OURS, _LABEL = "bizrq", "app.kubernetes.io/name"
@@ -160,8 +162,13 @@ def _leases(*users: str) -> Object:
         for user in users
         for account in [user.rpartition(":")[2]]
     ]
+    controller = next(user for user in users if user.endswith(":bizrq-controller"))
+    own.append(f"(request.userInfo.username == '{controller}' && {name}.startsWith('{JOURNALS}'))")
     ours = ", ".join(f"'{user}'" for user in users)
-    message = "the accounts of bizrq write only Leases with their own name, or with it and a dash before more"
+    message = (
+        "the accounts of bizrq write only Leases with their own name, or with it and a dash before more; "
+        "the controller also writes journals of webhooks"
+    )
     return policies.policy(
         LEASES,
         [policies.rule("coordination.k8s.io", ["leases"], "CREATE", "UPDATE", "DELETE")],

@@ -201,6 +201,13 @@ def _namespaced_roles(namespace: str) -> Iterator[RbacManifest]:
         *((account, namespace) for account in (WEBHOOKS, CONTROLLER, CERTS)),
         why="Each process keeps a Lease that says its version and configuration. A policy limits the names.",
     )
+    yield from _local(
+        "bizrq-journals",
+        namespace,
+        [rule("coordination.k8s.io", ["leases"], "get", "update")],
+        (WEBHOOKS, namespace),
+        why="Each process of the webhooks keeps a journal of what it admits by its allowances.",
+    )
     secret = [rule("", ["secrets"], "create"), rule("", ["secrets"], "get", "update", names=[CERTS])]
     yield from _local(
         CERTS, namespace, secret, (CERTS, namespace), why=f"Needed only with `bizrq-certs --secret {CERTS}`."

@@ -91,21 +91,18 @@ class Journal:
 
     def __str__(self) -> str:
         lines = [f"last {self.last}"]
-        lines += [f"recalled {group} {epoch}" for group, epoch in self.recalled]
         lines += [f"note {note.number} {note.epoch} {note.group} {note.text}" for note in self.notes]
         return "\n".join(lines)
 
     @classmethod
-    def parse(cls, text: str) -> Journal:
-        """Return a journal from its text; raises JournalUnreadable."""
-        last, notes, recalled = -1, list[Note](), list[tuple[str, int]]()
+    def parse(cls, text: str, recalled: Iterable[tuple[str, int]] = ()) -> Journal:
+        """Return a journal from the text of its notes, and the marks that stand apart; raises JournalUnreadable."""
+        last, notes = -1, list[Note]()
         for line in text.split("\n"):
             try:
                 match line.split(" ", 4):
                     case ["last", number]:
                         last = int(number)
-                    case ["recalled", group, epoch]:
-                        recalled.append((group, int(epoch)))
                     case ["note", number, epoch, group, entry]:
                         parse_reservation(entry)
                         notes.append(Note(int(number), group, int(epoch), entry))
@@ -115,7 +112,10 @@ class Journal:
                 raise JournalUnreadable(f"journal: cannot read {line[:80]!r}: {error}") from None
         if last < max((note.number for note in notes), default=0):
             raise JournalUnreadable("journal: the last number is missing")
-        return cls(last, tuple(notes), tuple(recalled))
+        journal = cls(last, tuple(notes))
+        for group, epoch in recalled:
+            journal = journal.recall(group, epoch)
+        return journal
 
     def is_recalled(self, group: str, epoch: int) -> bool:
         return dict(self.recalled).get(group, -1) >= epoch
@@ -172,6 +172,17 @@ def without_lines(entries: Iterable[Reservation]) -> list[Reservation]:
     return [entry for entry in entries if not is_line(entry)]
 
 
+def without_own(account: Account, line: Line, notes: Iterable[Note]) -> Account:
+    """Return the account with the notes of a line in place of the line itself."""
+    entries, _ = fold(account.entries(), line, notes)
+    return _with(account, entries)
+
+
+def without_lines_of(account: Account) -> Account:
+    """Return the account as it were if no process held anything ahead."""
+    return _with(account, without_lines(account.entries()))
+
+
 def is_noted(entry: Reservation) -> bool:
     """Return True for an entry that no count has looked at since it was a note."""
     return NOTED in entry.others
@@ -197,7 +208,7 @@ def is_plain(charge: Charge) -> bool:
         and charge.pending_write is None
         and charge.room is None
         and not (charge.is_grant or charge.is_shared or charge.slot.is_shared or charge.is_child)
-        and not (charge.read_versions or charge.children or charge.adopts or charge.before)
+        and not (charge.read_versions or charge.adopts or charge.before)
     )
 
 
@@ -233,7 +244,7 @@ def needs_recall(account: Account, charge: Charge, now: int) -> bool:
     """Return True where a charge that was refused would be granted if no process held anything ahead."""
     if not any(map(is_line, account.entries())):
         return False
-    return isinstance(decide(_with(account, without_lines(account.entries())), charge, now), Granted)
+    return isinstance(decide(without_lines_of(account), charge, now), Granted)
 
 
 def needs_count(account: Account, charge: Charge, now: int) -> bool:

@@ -126,7 +126,7 @@ class Snapshot:
     `may_drop` says whether an entry whose write is over may go: not before the payer of what it left is stored.
     `adoptable` is by slot what `used` holds of pods that a create of that name would adopt. `new_leftovers` is what
     leftovers among the workloads cost that the published status does not have: a deletion made them, so they are no
-    drift.
+    drift. `ahead` is what processes hold ahead: they may have admitted that much which no entry shows.
     """
 
     hard: Limits
@@ -142,6 +142,7 @@ class Snapshot:
     may_drop: Callable[[Reservation], bool] = lambda _: True
     adoptable: Mapping[Slot, Resources] = field(default_factory=dict)
     new_leftovers: Resources = field(default_factory=dict)
+    ahead: Resources = field(default_factory=dict)
 
     def new_names(self) -> set[str]:
         """Return the names that came into `hard` since the published status."""
@@ -372,6 +373,7 @@ def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:
     """
     entries = (entry for entry, _ in snapshot.reservations)
     promised = reserved_total(replace(entry, base={}) if entry.is_create else entry for entry in entries)
+    promised = add(promised, snapshot.ahead)
     return restrict(
         {
             name: amount - snapshot.published[name] - promised.get(name, 0)

@@ -13,6 +13,7 @@ import structlog
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
+from bizrq.quota.allowance import KIND, without_lines
 from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
@@ -61,7 +62,7 @@ class ReservationTracker:
         """
         ages = self._ages(group.name, group.status.reservations)
         old: dict[str, set[str]] = {}
-        for entry in entries:
+        for entry in without_lines(entries):
             line = _without_base(str(entry))
             if ages[line] >= LIFETIME / 1000:
                 old.setdefault(entry.awaited_slot.kind, set()).add(line)
@@ -85,7 +86,8 @@ class ReservationTracker:
 
         For one that has expired without proof of what became of its write, return a short retry delay.
         """
-        return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(self._ages(name, lines).values()))
+        ages = [age for line, age in self._ages(name, lines).items() if KIND not in line]
+        return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(ages, default=0.0))
 
     def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
         """Return what the informers know of the object whose write a reservation awaits."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import secrets
 import ssl
 import sys
 import time
@@ -29,8 +30,10 @@ from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound
 from bizrq.listener import PortBounds
+from bizrq.quota.reservation import FORMATS
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
+from bizrq.store.processes import ProcessInfo, ProcessLease
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
@@ -192,13 +195,22 @@ class Parts:
         return lambda: certificate.context
 
     async def webhooks(
-        self, count: int = 1, *, bounds: PortBounds | None = None, kubeconfig: Path | None = None
+        self,
+        count: int = 1,
+        *,
+        bounds: PortBounds | None = None,
+        kubeconfig: Path | None = None,
+        allowances: bool = False,
     ) -> None:
-        """Start webhooks behind the balancer, ready; each with a client of its own."""
+        """Start webhooks behind the balancer, ready; each with a client of its own.
+
+        With `allowances` each has a Lease, and admits by them.
+        """
         path = kubeconfig or self.kubeconfigs[WEBHOOKS]
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(path))
-            webhooks = Webhooks(client, self.settings, bounds=bounds)
+            identity = f"{WEBHOOKS}-{len(self.running)}_{secrets.token_hex(4)}" if allowances else ""
+            webhooks = Webhooks(client, self.settings, bounds=bounds, identity=identity)
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
 
@@ -206,6 +218,10 @@ class Parts:
                 return not webhooks.unready
 
             await eventually(ready, what="a webhook is ready")
+            if allowances:
+                info = ProcessInfo(WEBHOOKS, identity, "test", FORMATS)
+                lease = ProcessLease(client, info, namespace=SYSTEM, unready=lambda: "")
+                await self.enter(lease.held())
             self.balancer.backends.append(port)
 
     async def webhook_process(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -22,14 +23,27 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
+from bizrq.quota.allowance import (
+    KIND,
+    NOTED,
+    JournalUnreadable,
+    fold,
+    lines_of,
+    needs_count,
+    needs_recall,
+    without_lines_of,
+)
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.new_reservation import with_cover
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending, unreadable
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
+from bizrq.store.journals import JournalStore
 from bizrq.store.ports import GroupWriter
 from bizrq.units.names import Catalog
+from bizrq.units.slot import ReservationError
+from webhooks.charging.notes import Notebook
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +90,8 @@ _WRITE_TIMEOUT = 10.0
 QUICKLY = 0.02
 
 
+#: Seconds between two looks at a group whose recalled notes are to be counted.
+_COUNT_WAIT = 0.25
 #: Seconds after which nothing more is kept of a group that nothing was asked of.
 IDLE = 60.0
 
@@ -105,12 +121,18 @@ class _Unmeasured:
         return nullcontext()
 
 
+class StillHeld(Exception):
+    """What processes hold ahead of a group cannot be taken back now."""
+
+
 @dataclass(eq=False, slots=True)
 class _Pending:
     charge: Charge
     deadline: float
     check: Check | None
     may_be_taken: bool = False
+    #: Until when it waits for a count of what was recalled, in seconds of the clock.
+    counts_until: float = 0.0
     answer: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -167,8 +189,14 @@ class Reserver:
         pace: float = PACE,
         patience: float = PATIENCE,
         measures: Measures | None = None,
+        journals: JournalStore | None = None,
+        notebook: Notebook | None = None,
     ) -> None:
-        """`now` is the time of day in milliseconds; `clock` is what deadlines are in, in seconds."""
+        """`now` is the time of day in milliseconds; `clock` is what deadlines are in, in seconds.
+
+        `journals` are those of all processes: without them nothing is recalled. With a `notebook` this process admits
+        by its allowances.
+        """
         self._store = store
         self._catalog = catalog
         self._now = now
@@ -176,6 +204,8 @@ class Reserver:
         self._pace = pace
         self._patience = patience
         self._measures = measures or _Unmeasured()
+        self._journals = journals
+        self._notebook = notebook
         #: Queues that are being served.
         self._queues: dict[str, _Queue] = {}
         #: Queues of groups that were written lately and are not being served, the one that is idle longest first.
@@ -183,6 +213,7 @@ class Reserver:
         #: Queues that hold an account, the latest written last.
         self._with_account: dict[_Queue, None] = {}
         self._backoff = EditBackoff(clock)
+        self.recalls = 0
         self.writes = 0
         self.conflicts = 0
 
@@ -199,6 +230,10 @@ class Reserver:
         `deadline` is in seconds of the clock; past it the verdict is "try again". `check` may refuse on the very
         version of the group that the charge is decided on. `name_check` as in `Decide`.
         """
+        if self._notebook is not None:
+            granted = await self._notebook.admit(group, charge, deadline, check)
+            if granted is not None:
+                return granted
         await self._reconciled(group, deadline)
         verdict = await self._enqueue(group, _Pending(charge, deadline, check, may_be_taken=name_check is not None))
         if verdict is not _IF_FREE or name_check is None:
@@ -244,7 +279,12 @@ class Reserver:
         except (ApiError, Unreachable) as error:
             log.warning("group not read", group=group, error=str(error))
             return _out_of_time(group)
-        verdicts, _ = self._decide(group, stored, [_Pending(charge, deadline, check)], None)
+        pending = _Pending(charge, deadline, check)
+        verdicts, _ = self._decide(group, stored, [pending], None)
+        if stored is not None and self._would_recall(stored, pending, verdicts[0]):
+            # What processes hold ahead they give back on demand.
+            free = without_lines_of(wire.account_of(stored, self._catalog))
+            verdicts, _ = self._decide(group, stored, [pending], free)
         return verdicts[0]
 
     async def request_hold(self, stored: GroupObject, deadline: float) -> None:
@@ -332,10 +372,16 @@ class Reserver:
                 if not fresh and any(isinstance(verdict, Denied) for verdict in verdicts):
                     stored = None
                     continue
+                # Take back what processes hold ahead, before anybody is refused for it.
+                if stored is not None and self._journals is not None:
+                    held = map(partial(self._would_recall, stored), batch, verdicts)
+                    if any(held):
+                        stored, fresh = await self._recall(stored, self._left(_last(batch))), True
+                        continue
                 # Store.
                 if stored is not None and account is not None:
                     stored = await self._write(group, queue, stored, account, self._left(_last(batch)))
-            except (ApiError, Unreachable) as error:
+            except (ApiError, Unreachable, StillHeld) as error:
                 stored, fresh, tries = None, False, tries + 1
                 await self._rest(group, queue, error, tries)
                 continue
@@ -343,10 +389,74 @@ class Reserver:
                 queue.speed_up(self._pace)
             self._measures.decided(len(batch))
             # Stored: from here every answer holds.
+            later = stored is not None and self._await_count(stored, batch, verdicts)
             for pending, verdict in zip(batch, verdicts, strict=True):
-                if not pending.answer.done():
+                if not pending.answer.done() and not (later and pending.counts_until > self._clock()):
                     pending.answer.set_result(verdict)
+            if later:
+                await self._store.wait_for_change(group, _COUNT_WAIT)
             return
+
+    def _would_recall(self, stored: GroupObject, pending: _Pending, verdict: Verdict) -> bool:
+        """Return True where a charge is refused for want of what processes hold ahead."""
+        if not isinstance(verdict, Denied) or not _has_lines(stored):
+            return False
+        account = wire.account_of(stored, self._catalog)
+        return needs_recall(account, with_cover(account, pending.charge), self._now())
+
+    def _await_count(self, stored: GroupObject, batch: list[_Pending], verdicts: list[Verdict]) -> bool:
+        """Return True where refusals have to wait for a count of what was recalled, and note how long each may."""
+        waits = False
+        if not any(NOTED in text for text in stored.status.reservations):
+            return False
+        account = wire.account_of(stored, self._catalog)
+        for pending, verdict in zip(batch, verdicts, strict=True):
+            if isinstance(verdict, Denied) and needs_count(account, with_cover(account, pending.charge), self._now()):
+                pending.counts_until = pending.counts_until or min(pending.deadline, self._clock() + self._patience)
+                waits = waits or pending.counts_until > self._clock()
+            else:
+                pending.counts_until = 0.0
+        return waits
+
+    async def recall(self, stored: GroupObject, deadline: float) -> Denied | None:
+        """Take back what processes hold ahead of a group that is to change; returns why that did not succeed."""
+        if not _has_lines(stored) or self._journals is None:
+            return None
+        while self._clock() < deadline:
+            try:
+                known = await self._store.read(stored.name, self._left(deadline))
+                if known is not None and _has_lines(known):
+                    await self._recall(known, self._left(deadline))
+            except Conflict:
+                continue
+            except (ApiError, Unreachable, StillHeld) as error:
+                log.warning("allowances not recalled", group=stored.name, error=str(error))
+                break
+            else:
+                return None
+        return Denied(Reason.BUSY, f"quota {stored.name}: what processes hold ahead is not back yet: try again")
+
+    async def _recall(self, stored: GroupObject, timeout: float) -> GroupObject:
+        """Drop all lines of this version of the group, and keep what is noted by them as entries.
+
+        Returns the group as it was written. Raises StillHeld where none can be dropped, besides what writes of a status
+        and of a journal raise.
+        """
+        if self._journals is None:
+            raise StillHeld("this process recalls nothing")
+        try:
+            account = wire.account_of(stored, self._catalog)
+            entries, lines = list(account.entries()), lines_of(account.entries())
+            final = await self._journals.recall(stored.name, lines)
+        except (GroupUnreadable, ReservationError, JournalUnreadable) as error:
+            raise StillHeld(str(error)) from None
+        if not final:
+            raise StillHeld("the journals are gone")
+        for line in lines:
+            if line.holder in final:
+                entries, _ = fold(entries, line, final[line.holder].after(stored.name, line), noted=True)
+        self.recalls += 1
+        return await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
 
     async def _write(
         self, group: str, queue: _Queue, stored: GroupObject, account: Account, timeout: float
@@ -361,8 +471,10 @@ class Reserver:
         self.writes += 1
         return made
 
-    async def _rest(self, group: str, queue: _Queue, error: ApiError | Unreachable, tries: int) -> None:
+    async def _rest(self, group: str, queue: _Queue, error: ApiError | Unreachable | StillHeld, tries: int) -> None:
         """Sleep for a random time after a try that failed: a short one after a lost race."""
+        if isinstance(error, StillHeld):
+            log.warning("allowances not recalled", group=group, error=str(error))
         if isinstance(error, Forbidden | Invalid):
             log.error("group status cannot be written", group=group, error=str(error))
         if isinstance(error, Conflict):
@@ -446,6 +558,10 @@ def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
         return False
     counted = stored.status.counted_at.get(charge.pending_write.kind, "")
     return counted.isascii() and counted.isdigit() and int(counted) > charge.room.revision
+
+
+def _has_lines(stored: GroupObject) -> bool:
+    return any(KIND in text for text in stored.status.reservations)
 
 
 def _last(batch: list[_Pending]) -> float:

@@ -20,6 +20,7 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.api.review import Request
 from bizrq.api.selector import SelectorError
 from bizrq.quota import group_validation
+from bizrq.quota.allowance import without_lines
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
@@ -90,6 +91,9 @@ class GroupHandler:
             cash_error=_cash_error(asked, stored, self._context.catalog),
         )
         if stored is not None and not request.dry_run:
+            # What is noted by an allowance is decided on the group as it was.
+            if (busy := await self._context.reserver.recall(stored, deadline.at)) is not None:
+                return Answer(busy)
             await self._context.reserver.request_hold(stored, deadline.at)
         verdict = await self._charge_parent(request, change, stored, deadline)
         warning = group_validation.lowered_below(new, _taken(new)) if isinstance(verdict, Granted) else None
@@ -195,7 +199,9 @@ class GroupHandler:
             )
         ) is not None:
             return denied
-        promised = [entry.slot for entry in wire.reservations_of(stored)]
+        if not request.dry_run and (busy := await self._context.reserver.recall(stored, deadline.at)) is not None:
+            return busy
+        promised = [entry.slot for entry in without_lines(wire.reservations_of(stored))]
         children = {child.name for child in await self._context.groups.children(stored.name)}
         children |= {slot.name for slot in promised if slot.kind == GROUP_SLOT_KIND}
         workloads = {str(slot) for slot in promised if slot.kind != GROUP_SLOT_KIND}

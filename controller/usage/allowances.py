@@ -1,0 +1,265 @@
+"""What webhook processes hold ahead of a group, as a count sees it (docs/reservations.md, "Allowances").
+
+This file alone decides who is given an allowance and when, and when one is taken back without anybody asking.
+`bizrq.quota.allowance` decides how much, and what becomes of notes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from bizrq.api.group import GroupObject
+from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
+from bizrq.kube.lease import LEASES
+from bizrq.quota.allowance import KIND, Journal, JournalUnreadable, Line, fold, is_line, sized
+from bizrq.quota.recount import Recount
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation, reserved_total
+from bizrq.store import processes
+from bizrq.store.journals import JournalStore, StoredJournals
+from bizrq.units.names import is_cash
+from bizrq.units.quantity import QuantityError
+from bizrq.units.resources import Limits, add, growth, larger, subtract_floor, total
+from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError
+from controller.watch.cluster import CATCH_UP, Cluster
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks at the processes that run.
+_LOOK = 10.0
+#: Seconds after a recall within which a group is given nothing: who needed the room may need more.
+_CALM = 30.0
+#: Seconds for which one read of the journals serves several groups.
+_SHARED = 0.1
+#: A line is raised once it is below this part of what it may be.
+_LOW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The readable entries of a group without lines, those that were notes among them, and its lines without those."""
+
+    entries: list[Reservation]
+    lines: list[Line]
+
+
+class Allowances:
+    """Gives, folds and takes back the lines of groups."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        enqueue: Callable[[str, float], None],
+        now: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now` is the time of day in milliseconds, `clock` the controller's own in seconds."""
+        client: KubeClient = cluster.client
+        self._cluster = cluster
+        self._client = client
+        self._namespace = namespace
+        self._enqueue = enqueue
+        self._now = now
+        self._clock = clock
+        self._journals = JournalStore(client, namespace)
+        self._watched = processes.Watched(clock)
+        #: The journals of processes that run, while every one of those has one; empty otherwise.
+        self._holders: tuple[str, ...] = ()
+        self._read: tuple[float, StoredJournals] | None = None
+        self._reading: asyncio.Lock = asyncio.Lock()
+        #: The lines of each group that this process published, and since when none of some is there any more.
+        self._published: dict[str, frozenset[tuple[str, int]]] = {}
+        self._recalled: dict[str, float] = {}
+        #: Since when the journal of a line is gone, and which of them may admit no write any more.
+        self._lost: dict[tuple[str, int], float] = {}
+        self._over: set[tuple[str, int]] = set()
+        #: Since when a journal has no process, and the notes that the last look has found.
+        self._idle: dict[str, float] = {}
+        self._found: frozenset[tuple[str, int]] = frozenset()
+
+    def forget(self, name: str) -> None:
+        """Forget a group that is gone."""
+        self._published.pop(name, None)
+        self._recalled.pop(name, None)
+
+    async def run(self) -> None:
+        """See which processes run, until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except (ApiError, Unreachable) as error:
+                log.warning("journals not read", error=str(error))
+            await asyncio.sleep(_LOOK)
+
+    async def _look(self) -> None:
+        running = {
+            each.identity
+            for each in self._watched.running(await processes.read(self._client, self._namespace))
+            if each.process == processes.WEBHOOKS
+        }
+        found = await self._journals.list()
+        mine = {stored.identity: name for name, stored in found.by_name.items()}
+        self._holders = tuple(sorted(mine[each] for each in running)) if running <= mine.keys() else ()
+        held = {line.holder for group in self._cluster.groups.values() for line in _lines(group.status.reservations)}
+        for group in self._cluster.groups.values():
+            if any(line.holder not in self._holders for line in _lines(group.status.reservations)):
+                self._enqueue(group.name, 0.0)
+        notes = {(note.group, note.number) for stored in found.by_name.values() for note in stored.journal.notes}
+        for group in {group for group, _ in notes & self._found}:
+            # Its object has not come, so nothing else makes a count due.
+            self._enqueue(group, 0.0)
+        self._found = frozenset(notes)
+        await self._delete_idle(found, running, held)
+
+    async def _delete_idle(self, found: StoredJournals, running: set[str], held: set[str]) -> None:
+        """Delete the journals of processes that are gone and hold nothing."""
+        idle = {name for name, each in found.by_name.items() if each.identity not in running and name not in held}
+        now = self._clock()
+        self._idle = {name: self._idle.get(name, now) for name in idle}
+        for name, since in self._idle.items():
+            if now - since > LIFETIME / 1000:
+                try:
+                    await self._journals.delete(found.by_name[name])
+                except Conflict:
+                    log.info("journal is in use", name=name)
+
+    # Before the snapshot.
+
+    async def prepare(self, group: GroupObject) -> bool:
+        """Read what a count of this version of the group needs; False where the group is to be looked at anew.
+
+        Raises ApiError, Unreachable.
+        """
+        lines = _lines(group.status.reservations)
+        if not lines:
+            self._note_published(group, lines)
+            return True
+        journals = await self._journals_after(group.resource_version)
+        if journals is None:
+            return False
+        self._note_published(group, lines)
+        await self._recall_foreign(group, lines)
+        await self._find_lost(journals, lines)
+        return True
+
+    def has_read(self, group: GroupObject) -> bool:
+        """Return True where the journals were read after this version of the group was written."""
+        if not _lines(group.status.reservations):
+            return True
+        return self._read is not None and self._read[1].revision >= group.resource_version
+
+    async def _journals_after(self, version: int) -> StoredJournals | None:
+        async with self._reading:
+            read = self._read
+            if read is None or self._clock() - read[0] > _SHARED or read[1].revision < version:
+                began = self._clock()
+                read = self._read = began, await self._journals.list()
+        return read[1] if read[1].revision >= version else None
+
+    async def _recall_foreign(self, group: GroupObject, lines: Sequence[Line]) -> None:
+        """Mark the lines of processes that do not run, or do not all know lines, and of an older generation."""
+        due = [
+            line for line in lines if line.holder not in self._holders or line.generation != group.metadata.generation
+        ]
+        if not due or self._read is None:
+            return
+        try:
+            marked = await self._journals.recall(group.name, due)
+        except JournalUnreadable as error:
+            log.error("allowances not recalled", group=group.name, error=str(error))
+            return
+        by_name = dict(self._read[1].by_name)
+        for name, journal in marked.items():
+            if name in by_name:
+                by_name[name] = replace(by_name[name], journal=journal)
+        self._read = self._read[0], replace(self._read[1], by_name=by_name)
+
+    async def _find_lost(self, journals: StoredJournals, lines: Sequence[Line]) -> None:
+        """Find lines whose journal is gone for so long that no write that it admitted may still come."""
+        lost = {
+            (line.holder, line.epoch) for line in lines if line.holder not in {*journals.by_name, *journals.unreadable}
+        }
+        for key in lost:
+            since = self._lost.setdefault(key, self._clock())
+            if key in self._over or self._clock() - since < LIFETIME / 1000:
+                continue
+            revision = await self._client.revision(LEASES, self._namespace)
+            caught_up = [await informer.catch_up(revision, CATCH_UP) for informer in self._cluster.informers.all]
+            if all(caught_up):
+                log.warning("allowance of a lost journal dropped", journal=key[0])
+                self._over.add(key)
+
+    def _note_published(self, group: GroupObject, lines: Sequence[Line]) -> None:
+        keys = frozenset((line.holder, line.epoch) for line in lines)
+        if self._published.get(group.name, frozenset()) - keys:
+            self._recalled[group.name] = self._clock()
+        self._published[group.name] = keys
+
+    # In the snapshot.
+
+    def ahead(self, name: str, entries: Iterable[Reservation]) -> Ahead:
+        """Return the entries of a group with what its lines have noted, and the lines that stay."""
+        kept = list(entries)
+        journals = self._read[1].by_name if self._read is not None else {}
+        lines: list[Line] = []
+        for line in _read_lines(kept):
+            stored = journals.get(line.holder)
+            journal = stored.journal if stored is not None else Journal()
+            kept, left = fold(kept, line, journal.after(name, line))
+            is_over = (line.holder, line.epoch) in self._over
+            if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
+                lines.append(left)
+        return Ahead([entry for entry in kept if not is_line(entry)], lines)
+
+    def given(
+        self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, looked_at: Iterable[Reservation]
+    ) -> list[Line]:
+        """Return the lines after a count: raised or new ones where creates came lately and there is plenty of room."""
+        lines = {line.holder: line for line in ahead.lines}
+        calm = self._clock() - self._recalled.get(group.name, float("-inf")) >= _CALM
+        is_open = bool(self._holders) and calm and not any(map(is_cash, hard)) and counted.used.keys() >= hard.keys()
+        if not is_open or group.metadata.deletion_timestamp is not None or counted.over:
+            return ahead.lines
+        largest: dict[str, int] = {}
+        for entry in looked_at:
+            if entry.is_create and entry.slot.kind != GROUP_SLOT_KIND:
+                largest = larger(largest, entry.amount)
+        free = subtract_floor(hard, add(counted.used, reserved_total(counted.reservations)))
+        amount = sized(free, len(self._holders), {name: most for name, most in largest.items() if name in hard})
+        if not any(amount.values()):
+            return ahead.lines
+        for holder in self._holders:
+            fresh = Line(holder, group.resource_version, group.metadata.generation or 0, {}, since=self._now())
+            line = lines.get(holder, fresh)
+            low = {name: most // _LOW for name, most in amount.items()}
+            taken = total(each.amount for each in lines.values())
+            more = growth(amount, line.amount)
+            if growth(low, line.amount) and not growth(add(taken, more), free):
+                lines[holder] = replace(line, amount=add(line.amount, more))
+        return list(lines.values())
+
+
+def _lines(texts: Iterable[str]) -> list[Line]:
+    """Return the lines of a status that can be read."""
+    entries: list[Reservation] = []
+    for text in texts:
+        if KIND in text:
+            with contextlib.suppress(ReservationError, QuantityError):
+                entries.append(parse_reservation(text))
+    return _read_lines(entries)
+
+
+def _read_lines(entries: Iterable[Reservation]) -> list[Line]:
+    found: list[Line] = []
+    for entry in filter(is_line, entries):
+        try:
+            found.append(Line.of(entry))
+        except ReservationError as error:
+            log.error("allowance cannot be read", error=str(error))
+    return found

@@ -1,0 +1,110 @@
+"""Webhooks admit ahead of the write where a group has plenty of room, and never more than fits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from bizrq.kube.client import ApiError
+from bizrq.quota.allowance import KIND
+from bizrq.store.groups import GROUPS
+from tests.support.cluster import Cluster, eventually
+from tests.support.objects import DEPLOYMENTS, NAMESPACES, deployment, group
+from tests.support.serving import Parts
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    async with Parts(cluster, tmp_path_factory.mktemp("allowances")) as parts:
+        await parts.webhooks(2, allowances=True)
+
+        async def journals() -> bool:
+            return all(webhooks.notebook and webhooks.notebook.name for webhooks, _ in parts.running)
+
+        await eventually(journals, what="each webhook has a journal")
+        await parts.controller(recount_interval=30.0)
+        await parts.register()
+        yield parts
+
+
+async def stored_group(parts: Parts, name: str, cpu: int) -> None:
+    await parts.client.create(GROUPS, group(name, **{"limits.cpu": str(cpu)}))
+
+    async def counted() -> bool:
+        return "used" in (await parts.client.get(GROUPS, name)).get("status", {})
+
+    await eventually(counted, what=f"{name} is counted")
+    await parts.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def create(parts: Parts, name: str, number: int, cpu: int = 1) -> str:
+    """Create a workload of a group in the namespace of its name; return why that was refused."""
+    made = deployment(f"d{number}", name, 1, namespace=name, cpu=str(cpu))
+    try:
+        await parts.client.create(DEPLOYMENTS, made)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+async def has_lines(parts: Parts, name: str) -> None:
+    async def given() -> bool:
+        status = (await parts.client.get(GROUPS, name))["status"]
+        return sum(KIND in text for text in status.get("reservations", ())) == len(parts.running)
+
+    await eventually(given, 60, f"{name} has allowances")
+
+
+async def used(parts: Parts, name: str, amount: str) -> None:
+    async def counted() -> bool:
+        return (await parts.client.get(GROUPS, name))["status"]["used"]["limits.cpu"] == amount
+
+    await eventually(counted, 60, f"{amount} of {name} are used")
+
+
+def notes(parts: Parts) -> int:
+    return sum(webhooks.notebook.notes for webhooks, _ in parts.running if webhooks.notebook is not None)
+
+
+async def test_creates_within_an_allowance_are_admitted_by_notes_and_counted(parts: Parts, unique: str) -> None:
+    await stored_group(parts, unique, 10_000)
+    assert await create(parts, unique, 0) == ""
+    await has_lines(parts, unique)
+    before = notes(parts)
+    answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 61)))
+    assert set(answers) == {""}
+    assert notes(parts) - before >= 50
+    await used(parts, unique, "61")
+
+
+async def test_a_storm_is_admitted_exactly_up_to_the_brim(parts: Parts, unique: str) -> None:
+    """What does not fit into a line recalls all lines; then exactly the rest fits."""
+    await stored_group(parts, unique, 100)
+    assert await create(parts, unique, 0) == ""
+    await has_lines(parts, unique)
+    before = notes(parts)
+    answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 131)))
+    refused = [answer for answer in answers if answer]
+    assert all("exceeded quota" in answer for answer in refused), set(refused)
+    assert len(refused) == 31
+    assert notes(parts) > before
+    await used(parts, unique, "100")
+    status = (await parts.client.get(GROUPS, unique))["status"]
+    assert not any(KIND in text for text in status.get("reservations", ()))
+
+
+async def test_a_group_is_edited_and_deleted_without_allowances(parts: Parts, unique: str) -> None:
+    await stored_group(parts, unique, 1_000)
+    assert await create(parts, unique, 0) == ""
+    await has_lines(parts, unique)
+    await parts.client.patch(GROUPS, unique, {"spec": {"hard": {"limits.cpu": "2"}}})
+    answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 6)))
+    assert sum(not answer for answer in answers) == 1
+    await parts.client.request("DELETE", DEPLOYMENTS.path(unique))
+    await used(parts, unique, "0")
+    await parts.client.delete(GROUPS, unique)
