@@ -38,7 +38,7 @@ def serve(
     drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
     allowances: Annotated[
         bool,
-        typer.Option("--allowances/--no-allowances", help="Admit ahead of the write where groups have plenty of room."),
+        typer.Option("--allowances", help="Admit ahead of the write where groups have plenty of room."),
     ] = False,
 ) -> None:
     """Answer the API server's admission reviews over TLS."""
