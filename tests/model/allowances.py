@@ -533,7 +533,9 @@ def _statuses(
         journal = journals[int(line.holder[1:])]
         notes = journal.after(scenario.ahead, line) if journal is not None else ()
         entries, left = rules.folded(entries, line, notes, noted=False)
-        if journal is not None or not _is_over(world, rules, number):
+        # A count goes on with a recall that it finds, as everybody does.
+        is_recalled = journal is not None and journal.is_recalled(scenario.ahead, line.epoch)
+        if not is_recalled and (journal is not None or not _is_over(world, rules, number)):
             kept.append(left)
     folded = known.status._replace(entries=lines(looked_at(entries)))
     after = explorer.recounted(world.base, scenario, rules, number, scenario.ahead, folded)
