@@ -158,6 +158,11 @@ def is_line(entry: Reservation) -> bool:
     return entry.slot.kind == KIND
 
 
+def is_line_text(text: str) -> bool:
+    """Return True for an entry's text that is a line, without reading it: other names in it may be anybody's."""
+    return text.startswith(f"v1 {KIND}/")
+
+
 def lines_of(entries: Iterable[Reservation]) -> list[Line]:
     """Return the lines among the entries; raises ReservationError."""
     return [Line.of(entry) for entry in entries if is_line(entry)]

@@ -17,7 +17,7 @@ import structlog
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.lease import LEASES
-from bizrq.quota.allowance import KIND, Journal, JournalUnreadable, Line, fold, is_line, sized
+from bizrq.quota.allowance import Journal, JournalUnreadable, Line, fold, is_line, is_line_text, sized
 from bizrq.quota.recount import Recount
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation, reserved_total
 from bizrq.store import processes
@@ -249,7 +249,7 @@ def _lines(texts: Iterable[str]) -> list[Line]:
     """Return the lines of a status that can be read."""
     entries: list[Reservation] = []
     for text in texts:
-        if KIND in text:
+        if is_line_text(text):
             with contextlib.suppress(ReservationError, QuantityError):
                 entries.append(parse_reservation(text))
     return _read_lines(entries)

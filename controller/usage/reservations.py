@@ -13,7 +13,7 @@ import structlog
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
-from bizrq.quota.allowance import KIND, without_lines
+from bizrq.quota.allowance import is_line_text, without_lines
 from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
@@ -86,7 +86,7 @@ class ReservationTracker:
 
         For one that has expired without proof of what became of its write, return a short retry delay.
         """
-        ages = [age for line, age in self._ages(name, lines).items() if KIND not in line]
+        ages = [age for line, age in self._ages(name, lines).items() if not is_line_text(line)]
         return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(ages, default=0.0))
 
     def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from bizrq.kube.client import ApiError
+from bizrq.kube.client import ApiError, TooManyRequests
 from bizrq.quota.allowance import KIND
 from bizrq.store.groups import GROUPS
 from tests.support.cluster import Cluster, eventually
@@ -43,13 +43,21 @@ async def stored_group(parts: Parts, name: str, cpu: int) -> None:
 
 
 async def create(parts: Parts, name: str, number: int, cpu: int = 1) -> str:
-    """Create a workload of a group in the namespace of its name; return why that was refused."""
+    """Create a workload of a group in the namespace of its name; return why that was refused.
+
+    On a busy machine an answer may be "try again", as to people: other writes of the namespace are under way.
+    """
     made = deployment(f"d{number}", name, 1, namespace=name, cpu=str(cpu))
-    try:
-        await parts.client.create(DEPLOYMENTS, made)
-    except ApiError as error:
-        return error.message
-    return ""
+    for _ in range(60):
+        try:
+            await parts.client.create(DEPLOYMENTS, made)
+        except TooManyRequests:
+            await asyncio.sleep(0.5)
+        except ApiError as error:
+            return error.message
+        else:
+            return ""
+    return "refused for long"
 
 
 async def has_lines(parts: Parts, name: str) -> None:

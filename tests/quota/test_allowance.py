@@ -12,6 +12,7 @@ from bizrq.quota.allowance import (
     Line,
     fold,
     is_line,
+    is_line_text,
     is_noted,
     is_plain,
     line_of,
@@ -45,6 +46,12 @@ def test_a_line_is_an_entry_that_any_version_reads_and_counts() -> None:
     assert is_line(stored)
     assert Line.of(stored) == LINE
     assert reserved_total([stored]) == res("cpu=6")
+
+
+def test_a_workload_that_is_called_like_a_line_is_none() -> None:
+    """Anybody may give such a name: an edit of the group must not wait for it."""
+    assert is_line_text(LINE.entry.line)
+    assert not is_line_text(entry("processes.quota.biz.group", "cpu=1").line)
 
 
 @pytest.mark.parametrize("change", [{"others": ()}, {"others": ("seen=x",)}, {"uid": "a-uid"}])

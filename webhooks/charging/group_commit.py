@@ -24,10 +24,10 @@ from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.allowance import (
-    KIND,
     NOTED,
     JournalUnreadable,
     fold,
+    is_line_text,
     lines_of,
     needs_count,
     needs_recall,
@@ -561,7 +561,7 @@ def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
 
 
 def _has_lines(stored: GroupObject) -> bool:
-    return any(KIND in text for text in stored.status.reservations)
+    return any(map(is_line_text, stored.status.reservations))
 
 
 def _last(batch: list[_Pending]) -> float:
