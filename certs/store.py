@@ -190,6 +190,8 @@ def _new_context(authorities: str) -> ssl.SSLContext:
     if authorities:
         # Health endpoints answer clients without a certificate, such as the kubelet.
         context.verify_mode = ssl.CERT_OPTIONAL
+        # The file may hold a CA without the one that signed it.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(cadata=authorities)
     return context
 

@@ -42,6 +42,23 @@ def make_client(
     return Pair(builder.sign(ca.key, hashes.SHA256()), key)
 
 
+def make_intermediate(root: Pair, name: str) -> Pair:
+    """A CA that another one signed."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(root.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.key.public_key()), critical=False)
+    )
+    return Pair(builder.sign(root.key, hashes.SHA256()), key)
+
+
 def presenting(client: Pair | None, trusted: bytes) -> ssl.SSLContext:
     """A client's context that trusts this bundle and presents this certificate."""
     context = ssl.create_default_context(cadata=trusted.decode())

@@ -25,7 +25,7 @@ from certs import pki
 from certs.clients import Clients
 from certs.pki import Pair
 from certs.store import ServingCertificate, write_directory
-from tests.support.client_certificates import make_client, presenting
+from tests.support.client_certificates import make_client, make_intermediate, presenting
 from tests.support.cluster import eventually
 from tests.support.objects import deployment
 from tests.webhooks.conftest import Api
@@ -166,6 +166,18 @@ async def test_the_ca_is_read_again_when_it_changes(guarded: Guarded) -> None:
         assert await asked() == (200, "close")
         with pytest.raises(aiohttp.ClientError):
             await asked()
+
+
+async def test_the_ca_may_be_one_that_another_ca_signed(guarded: Guarded) -> None:
+    """Only what it signed itself is taken, although its file has no root."""
+    root = ca("root")
+    trusted, sibling = make_intermediate(root, "a"), make_intermediate(root, "b")
+    context = guarded.certificate.context
+    await _written(guarded, trusted.certificate_pem, lambda: guarded.certificate.context is not context)
+    assert await guarded.asked(make_client(trusted, NAME)) == 200
+    for authority in (sibling, root, guarded.authority):
+        assert await guarded.asked(make_client(authority, NAME)) == 0
+    assert await guarded.asked(make_client(trusted, "other")) == 401
 
 
 @pytest.mark.parametrize("content", [b"", b"no PEM", None, "leaf"])
