@@ -45,6 +45,8 @@ _DESCRIPTORS = 256
 EVERYWHERE = "::"
 #: Seconds that requests under way get for their answers when a port closes.
 ANSWERING = 15.0
+#: The end of the headers of a request.
+_HEAD_ENDS = b"\r\n\r\n"
 #: How a socket of both families shows the address of a peer that came by IPv4.
 _MAPPED = "::ffff:"
 
@@ -243,21 +245,27 @@ class Listener:
         connection = self._connection(request)
         if connection is None:
             raise ConnectionResetError("the connection is gone")
-        connection.enter(_Stage.BODY)
+        connection.begin(request)
+        if connection.stage is _Stage.ENDED:
+            raise ConnectionResetError("the connection is cut")
         try:
             response = await handler(request)
         except ConnectionError:
             # Nobody is there to read it.
             response = web.Response(status=400)
         except web.HTTPException as refusal:
-            if self._draining:
+            if self._closes_after(request):
                 refusal.force_close()
             raise
         finally:
             connection.enter(_Stage.IDLE if request.content.is_eof() else _Stage.REST)
-        if self._draining:
+        if self._closes_after(request):
             response.force_close()
         return response
+
+    def _closes_after(self, request: web.Request) -> bool:
+        """Return whether the answer ends its connection: so does one to a request whose end is not known here."""
+        return self._draining or _is_chunked(request) or not request.content.is_eof()
 
     def _connection(self, request: web.Request) -> _Connection | None:
         return self.by_transport.get(request.transport) if request.transport is not None else None
@@ -354,7 +362,20 @@ class Listener:
 class _Connection(asyncio.Protocol):
     """Stands between a transport and aiohttp's protocol, and knows what the peer owes."""
 
-    __slots__ = ("__weakref__", "_http", "_listener", "_transport", "held", "opening", "since", "stage", "until")
+    __slots__ = (
+        "__weakref__",
+        "_head",
+        "_http",
+        "_last",
+        "_listener",
+        "_most",
+        "_transport",
+        "held",
+        "opening",
+        "since",
+        "stage",
+        "until",
+    )
 
     def __init__(self, listener: Listener, http: web.RequestHandler) -> None:
         self._listener = listener
@@ -366,6 +387,10 @@ class _Connection(asyncio.Protocol):
         self.since = self.until = 0.0
         #: Bytes of the request that is not answered yet.
         self.held = 0
+        #: Of these, the bytes of its headers, 0 until they end; and the last bytes before that.
+        self._head, self._last = 0, b""
+        #: Bytes of the whole request, once its headers are known.
+        self._most = math.inf
 
     def enter(self, stage: _Stage) -> None:
         if self.stage is _Stage.ENDED:
@@ -375,7 +400,21 @@ class _Connection(asyncio.Protocol):
         self.until = self.since + self._listener.seconds[stage]
         if stage in (_Stage.IDLE, _Stage.REST):
             self._listener.release(self)
+            self._head, self._last = 0, b""
         self._listener.place(self)
+
+    def begin(self, request: web.Request) -> None:
+        """Take a request whose headers arrived, and cut a peer that has sent more than the request."""
+        self.enter(_Stage.BODY)
+        self._most = math.inf if _is_chunked(request) else self._head + (request.content_length or 0)
+        if self.held > self._most:
+            self.cut("ahead")
+
+    def _look_for_head(self, data: bytes) -> None:
+        seen = self._last + data
+        if (end := seen.find(_HEAD_ENDS)) >= 0:
+            self._head = self.held - len(seen) + end + len(_HEAD_ENDS)
+        self._last = seen[1 - len(_HEAD_ENDS) :]
 
     def cut(self, reason: str) -> None:
         CUT.labels(reason).inc()
@@ -408,12 +447,14 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.stage is _Stage.IDLE:
             self.enter(_Stage.HEADERS)
-        if self.stage is _Stage.ANSWER:
-            # An API server sends nothing before its answer.
+        if self.stage is _Stage.ANSWER or (self.stage is _Stage.BODY and self.held + len(data) > self._most):
+            # An API server sends nothing before its answer. aiohttp would keep it, and it would count as idle.
             self.cut("ahead")
             return
         if self.stage is not _Stage.REST:
             self._listener.hold(self, len(data))
+        if self.stage is _Stage.HEADERS and not self._head:
+            self._look_for_head(data)
         if self.stage is not _Stage.ENDED:
             self._http.data_received(data)
 
@@ -431,6 +472,10 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
+
+
+def _is_chunked(request: web.BaseRequest) -> bool:
+    return hdrs.TRANSFER_ENCODING in request.headers
 
 
 def peer_of(request: web.BaseRequest) -> str:

@@ -25,6 +25,7 @@ HALVES: tuple[bytes | None, ...] = (
     b"POST /vali",
     HEAD.encode(),
     f'{HEAD}Content-Length: 100\r\n\r\n{{"a": '.encode(),
+    b"GET /healthz HTTP/1.1\r\nHost: webhooks\r\n\r\nPOST /vali",
 )
 
 

@@ -24,6 +24,8 @@ from tests.support.cluster import eventually
 
 Sends = list[bytes]
 POST = b"POST /echo HTTP/1.1\r\nHost: a\r\n"
+HALF = POST + b"X: "
+GET = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 @dataclass
@@ -237,6 +239,64 @@ async def test_who_sends_the_next_request_before_the_answer_is_cut() -> None:
         writer.write(wait * 10)
         assert await _closed(reader) == b""
         assert await at.echo() == b"hello"
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [
+        [GET + HALF],
+        [GET + b"P"],
+        [GET + GET + HALF],
+        [b"\r\n\r\n" + GET + HALF],
+        [GET.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n") + HALF],
+        [POST + b"Content-Length: 2\r\n\r\nhi" + HALF],
+        [POST + b"Content-Length: 2\r\n\r\n", b"hi" + HALF],
+        [POST + b"Content-Length: 400000\r\n\r\n" + b"x" * 400_000 + HALF],
+        [POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n" + HALF],
+        [POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n" + GET + HALF],
+        [POST.replace(b"echo", b"nowhere") + b"Content-Length: 2\r\n\r\n", b"hi" + GET + HALF],
+    ],
+    ids=[
+        "behind no body",
+        "one byte",
+        "behind two requests",
+        "behind empty lines",
+        "behind an upgrade",
+        "behind a body",
+        "with the body",
+        "behind a large body",
+        "behind chunks",
+        "behind chunks and a request",
+        "behind a body that is refused",
+    ],
+)
+async def test_half_a_request_behind_another_does_not_count_as_idle(sends: Sends) -> None:
+    async with port() as at:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reader, writer = await at.open()
+        for part in sends:
+            writer.write(part)
+            await asyncio.sleep(0.1)
+        await _closed(reader)
+        assert loop.time() - began < 12
+        assert at.listener.connections == 0
+        writer.close()
+
+
+async def test_requests_in_pieces_are_answered_on_one_connection() -> None:
+    async with port() as at:
+        reader, writer = await at.open()
+        for body in (b"", b"hi", b"\r\n\r\n"):
+            request = POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+            for size in (1, 2, 3, 7, 1000):
+                for start in range(0, len(request), size):
+                    writer.write(request[start : start + size])
+                    await asyncio.sleep(0.01)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 "), (body, size, head)
+                assert await reader.readexactly(len(body)) == body
         writer.close()
 
 
