@@ -255,6 +255,21 @@ def open_to_all(state: State) -> Iterator[Finding]:
         yield Finding("rights", what, 'state rights.use in --config: docs/rights.md, "New installations"', False)
 
 
+def who_may_ask(state: State) -> Iterator[Finding]:
+    deployment, policy = (
+        state.get("Deployment", WEBHOOKS, state.namespace),
+        ("NetworkPolicy", state.namespace, WEBHOOKS),
+    )
+    if deployment is None or policy in state.stored or policy in state.unread:
+        return
+    container = _container(deployment)
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if not any(str(word).partition("=")[0] == "--client-ca" for word in words):
+        what = "the webhooks ask for no client certificate, so whoever reaches their port can forge reviews"
+        fix = "install with --client-ca and --client-name, or with --api-server-cidr: "
+        yield Finding("who may ask", what, f'{fix}docs/operations.md, "Who may ask"', False)
+
+
 BEFORE = (version, served, rights, clocks, unknown)
 INSTALLED = (
     version,
@@ -270,6 +285,7 @@ INSTALLED = (
     flow_schemas,
     groups,
     open_to_all,
+    who_may_ask,
     unknown,
 )
 

@@ -49,7 +49,8 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A cluster at one moment. `wanted` is what this version installs, `stored` what is there of it.
+    """A cluster at one moment. `wanted` is what this version installs, `stored` what is there of it and of what flags
+    of install add: the NetworkPolicy.
 
     `unknown` are lines about what could not be read, and `unread` the objects among that. `lacking` are rights that a
     process or a person has not. `ahead` is by how many seconds the clock of this machine is before the API server's.
@@ -188,8 +189,10 @@ async def installed(client: KubeClient, namespace: str) -> State:
         settings = load(None)
     registered = registration.configuration(settings, registration.by_service(namespace), namespace=namespace)
     wanted = [*made.install_objects(settings, InstallPlan(namespace, "", 1, config or "")), registered]
-    found = await _each(wanted, lambda obj: reader.get(resource_of(obj), *_place(obj)))
-    stored = {key_of(obj): each for obj, each in zip(wanted, found, strict=True) if each is not None}
+    policy = {"kind": "NetworkPolicy", "metadata": {"name": rbac.WEBHOOKS, "namespace": namespace}}
+    looked = [*wanted, policy]
+    found = await _each(looked, lambda obj: reader.get(resource_of(obj), *_place(obj)))
+    stored = {key_of(obj): each for obj, each in zip(looked, found, strict=True) if each is not None}
     ahead = await reader.ahead()
     now = datetime.now(UTC) - timedelta(seconds=ahead or 0.0)
     return State(

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 HERE = "bizrq-system"
 HEALTHY = "nothing is wrong\n"
 REQUIRED = configuration(None, None)
+CLIENT_CA = make_ca(datetime.now(UTC)).certificate_pem.decode()
 
 
 @asynccontextmanager
@@ -48,7 +49,8 @@ async def installation(path: Path, box: Sandbox | None = None) -> AsyncIterator[
     settings = loads(REQUIRED, "test")
     where = TargetCluster(None if box else path, None, path)
     async with Standalone(settings, where, namespace=HERE, sandbox=box), KubeClient.from_kubeconfig(path) as client:
-        for obj in made.install_objects(settings, InstallPlan(HERE, "bizrq:1", 2, REQUIRED)):
+        plan = InstallPlan(HERE, "bizrq:1", 2, REQUIRED, client_ca=CLIENT_CA, client_name="api")
+        for obj in made.install_objects(settings, plan):
             await stored(client, obj)
         yield Bizrq(path, client)
 
@@ -259,6 +261,43 @@ async def test_a_choice_that_may_be_meant_is_a_notice_and_no_problem(healthy: Bi
     assert result.code == 0
     assert result.out.startswith("notice: API priority: missing: bizrq-lease; ")
     assert result.out.endswith(HEALTHY)
+
+
+async def test_webhooks_that_answer_everybody_are_a_notice_unless_a_network_policy_keeps_others_away(
+    healthy: Bizrq,
+) -> None:
+    plan = InstallPlan(HERE, "bizrq:1", 2, REQUIRED, api_servers=("10.0.0.1/32",))
+    objects = {
+        (obj["kind"], obj["metadata"]["name"]): obj for obj in made.install_objects(loads(REQUIRED, "test"), plan)
+    }
+    deployment, policy = (objects[kind, "bizrq-webhooks"] for kind in ("Deployment", "NetworkPolicy"))
+    async with changed(healthy.client, "Deployment", "bizrq-webhooks", {"spec": deployment["spec"]}):
+        said = await healthy("doctor")
+        await healthy.client.create(resource_of(policy), policy)
+        try:
+            behind = await healthy("doctor")
+        finally:
+            await healthy.client.delete(resource_of(policy), "bizrq-webhooks", HERE)
+    notices = [line for line in said.out.splitlines() if line.startswith("notice: who may ask: ")]
+    what = "the webhooks ask for no client certificate, so whoever reaches their port can forge reviews"
+    assert notices == [f"notice: who may ask: {what}"]
+    assert "--client-ca" in said.out
+    assert "who may ask" not in behind.out
+
+
+@pytest.mark.parametrize("command", [["--client-ca", "/x", "--client-name", "api"], ["--client-ca=/x"]])
+async def test_webhooks_with_a_client_ca_are_no_finding(command: list[str]) -> None:
+    def seen(words: list[str], **more: Any) -> State:
+        container = {"name": "webhooks", "command": ["bizrq-webhooks", *words]}
+        deployment = {"spec": {"template": {"spec": {"containers": [container]}}}}
+        return state(stored={("Deployment", HERE, "bizrq-webhooks"): deployment}, **more)
+
+    assert checks.findings(seen(command), (checks.who_may_ask,)) == []
+    [finding] = checks.findings(seen([]), (checks.who_may_ask,))
+    assert not finding.is_problem
+    unread = frozenset({("NetworkPolicy", HERE, "bizrq-webhooks")})
+    assert checks.findings(seen([], unread=unread), (checks.who_may_ask,)) == []
+    assert checks.findings(state(stored=REGISTERED), (checks.who_may_ask,)) == [], "that runs elsewhere"
 
 
 @pytest.mark.real
