@@ -23,7 +23,7 @@ from bizrq.process import configure_logging
 from bizrq.settings import settings
 from certs import pki
 from certs.clients import Clients
-from certs.pki import Pair
+from certs.pki import CertificateError, Pair
 from certs.store import ServingCertificate, write_directory
 from tests.support.client_certificates import make_client, make_intermediate, presenting
 from tests.support.cluster import eventually
@@ -239,6 +239,35 @@ async def _written(guarded: Guarded, content: bytes | None, seen: Any) -> None:
     await eventually(is_seen, 60, "the new file is seen")
 
 
+def test_a_ca_that_is_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    first, second = ca().certificate_pem, ca().certificate_pem
+    file = tmp_path / "ca.crt"
+    for length in range(5, len(second.rstrip())):
+        file.write_bytes(first + second[:length])
+        with pytest.raises(CertificateError, match="cut off"):
+            Clients(file, NAME).authorities()
+    for whole in (first + second, b"# ours\n" + first + b"\r\n# and theirs\r\n" + second.rstrip()):
+        file.write_bytes(whole)
+        assert Clients(file, NAME).authorities().count("BEGIN") == 2
+
+
+def test_one_valid_ca_beside_others_is_enough(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    file = tmp_path / "ca.crt"
+    early = pki.make_ca(now + timedelta(days=2)).certificate_pem
+    expired = pki.make_ca(now - timedelta(days=9), lifetime=timedelta(days=8)).certificate_pem
+    file.write_bytes(early + expired)
+    with pytest.raises(CertificateError, match="has no certificate that is valid yet"):
+        Clients(file, NAME).authorities()
+    file.write_bytes(early + ca().certificate_pem + expired)
+    assert Clients(file, NAME).authorities().count("BEGIN") == 3
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(CertificateError, match="--client-ca /dev/zero is larger than 1 MiB"):
+        Clients(Path("/dev/zero"), NAME).authorities()
+
+
 NO_CA = "name the CA of the API server's client certificate"
 
 
@@ -254,6 +283,21 @@ NO_CA = "name the CA of the API server's client certificate"
         ({"ca": b"\xff\x00", "name": NAME}, f"holds no PEM certificate; {NO_CA}"),
         ({"ca": "leaf", "name": NAME}, "has a certificate that is no CA, 'CN=kube-apiserver-admission'; name the CA"),
         ({"ca": "expired", "name": NAME}, "has only expired certificates; name a CA that is valid"),
+        (
+            {"ca": "early", "name": NAME},
+            "has no certificate that is valid yet; name a CA that is valid, or correct the",
+        ),
+        ({"ca": "cut off", "name": NAME}, f"holds more than whole PEM certificates, or one that is cut off; {NO_CA}"),
+        ({"ca": b" " * 1_048_577, "name": NAME}, f"is larger than 1 MiB; {NO_CA}"),
+        ({"ca": b"x", "name": f" {NAME} "}, "--client-name ' kube-apiserver-admission ' has blanks around it or"),
+        (
+            {"ca": b"x", "name": "a\nb"},
+            "--client-name 'a\\nb' has blanks around it or characters that cannot be printed",
+        ),
+        (
+            {"ca": b"x", "name": "\x1b[31m"},
+            "--client-name '\\x1b[31m' has blanks around it or characters that cannot be",
+        ),
     ],
 )
 def test_bad_flags_are_one_line_with_the_remedy(
@@ -267,6 +311,8 @@ def test_bad_flags_are_one_line_with_the_remedy(
         made = {
             "leaf": make_client(ca(), NAME).certificate_pem,
             "expired": pki.make_ca(now - timedelta(days=9), lifetime=timedelta(days=8)).certificate_pem,
+            "early": pki.make_ca(now + timedelta(days=2)).certificate_pem,
+            "cut off": ca().certificate_pem + ca().certificate_pem[:-20],
         }
         if flags["ca"] is not None:
             path.write_bytes(made.get(flags["ca"], flags["ca"]))
