@@ -262,9 +262,7 @@ def who_may_ask(state: State) -> Iterator[Finding]:
     )
     if deployment is None or policy in state.stored or policy in state.unread:
         return
-    container = _container(deployment)
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if not any(str(word).partition("=")[0] == "--client-ca" for word in words):
+    if not made.asks_for_certificate(made.words_of(_container(deployment))):
         what = "the webhooks ask for no client certificate, so whoever reaches their port can forge reviews"
         fix = "install with --client-ca and --client-name, or with --api-server-cidr: "
         yield Finding("who may ask", what, f'{fix}docs/operations.md, "Who may ask"', False)

@@ -47,6 +47,9 @@ def install(
     client_name: Annotated[
         str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
     ] = None,
+    no_client_ca: Annotated[
+        bool, typer.Option("--no-client-ca", help="Remove the installed client CA and client name.")
+    ] = False,
     api_server_cidr: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,6 +57,9 @@ def install(
             "every write that is reviewed."
         ),
     ] = None,
+    no_api_server_cidr: Annotated[
+        bool, typer.Option("--no-api-server-cidr", help="Remove the installed NetworkPolicy.")
+    ] = False,
     metrics_anonymous: flags.MetricsAnonymous = False,
     drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
@@ -88,7 +94,8 @@ def install(
     Deletes what only an earlier install created. Requires administrator rights.
 
     A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps the installed
-    configuration, unless --config gives another. --dry-run prints a new installation.
+    configuration, client CA, client name and NetworkPolicy, unless flags say otherwise. --dry-run prints a new
+    installation.
     """
     from importlib.metadata import version
 
@@ -99,6 +106,10 @@ def install(
     from bizrq.store.processes import WEB
 
     settings_of(config)
+    if no_client_ca and (client_ca is not None or client_name is not None):
+        raise Failure("--no-client-ca goes without --client-ca and --client-name", EXIT_BAD_INPUT)
+    if no_api_server_cidr and api_server_cidr:
+        raise Failure("--no-api-server-cidr goes without --api-server-cidr", EXIT_BAD_INPUT)
     pages = _web_plan(web, web_url, web_tls_secret, web_oidc_issuer, web_oidc_client_id, web_oidc_secret)
     given = config.read_text("utf-8") if config is not None else None
     plan = manifests_of_bizrq.InstallPlan(
@@ -121,7 +132,8 @@ def install(
 
     async def work(client: KubeClient) -> None:
         installed = await _installed(client, namespace)
-        final, objects = _planned(plan, configuration(given, installed), pages)
+        kept = await _keeping(client, plan, clients=not no_client_ca, api_servers=not no_api_server_cidr)
+        final, objects = _planned(kept, configuration(given, installed), pages)
         priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
         others = [obj for obj in objects if obj not in (*priorities, *definitions)]
@@ -139,9 +151,9 @@ def install(
             await _served(client, plan, timeout)
         for obj in await _prune(client, objects):
             if obj["metadata"]["name"] == manifests_of_bizrq.CLIENT_CA:
-                warn("without --client-ca the webhooks now answer everybody who reaches their port")
+                warn("the client CA is removed: the webhooks now answer everybody who reaches their port")
             if obj["kind"] == "NetworkPolicy":
-                warn("without --api-server-cidr every pod can now reach the port of the webhooks")
+                warn("the NetworkPolicy is removed: every pod can now reach the port of the webhooks")
         for obj in manifests_of_bizrq.outdated(namespace):
             await _delete(client, obj)
         if marker := await pause.read(client, namespace):
@@ -227,28 +239,65 @@ async def _installed(client: KubeClient, namespace: str) -> str | None:
     from bizrq import registration
     from bizrq.api.config import ConfigurationError
     from bizrq.cli import manifests_of_bizrq
-    from bizrq.cli.manifests_of_bizrq import resource_of
     from bizrq.cli.rbac import WEBHOOKS
-    from bizrq.kube.client import NotFound
     from bizrq.settings import loads
 
-    async def stored(kind: str, name: str) -> dict[str, Any] | None:
-        resource = resource_of({"kind": kind})
-        try:
-            return await client.get(resource, name, namespace if resource.namespaced else None)
-        except NotFound:
-            return None
-
-    runs = await stored("Deployment", WEBHOOKS) or await stored("ValidatingWebhookConfiguration", registration.NAME)
-    if runs is None:
+    runs = await _stored(client, namespace, "Deployment", WEBHOOKS)
+    if not runs and not await _stored(client, namespace, "ValidatingWebhookConfiguration", registration.NAME):
         return None
-    found = await stored("ConfigMap", manifests_of_bizrq.CONFIG)
+    found = await _stored(client, namespace, "ConfigMap", manifests_of_bizrq.CONFIG)
     text = ((found or {}).get("data") or {}).get("config.yaml", "")
     try:
         loads(text, f"configmap/{manifests_of_bizrq.CONFIG} in namespace {namespace}")
     except ConfigurationError as error:
         raise Failure(f"{error}; correct it first", EXIT_BAD_INPUT) from None
     return text
+
+
+async def _keeping(client: KubeClient, plan: InstallPlan, *, clients: bool, api_servers: bool) -> InstallPlan:
+    """Return the plan with what is installed of these two where it names none, and say so. Raise Failure."""
+    from dataclasses import replace
+
+    from bizrq.cli.manifests_of_bizrq import CLIENT_CA, installed_api_servers, installed_clients
+    from bizrq.cli.rbac import WEBHOOKS
+
+    kept = []
+    if clients and not plan.client_ca:
+        deployment = await _stored(client, plan.namespace, "Deployment", WEBHOOKS)
+        found = installed_clients(deployment, await _stored(client, plan.namespace, "ConfigMap", CLIENT_CA))
+        if found is None:
+            raise Failure(
+                f"the installed webhooks have --client-ca, and what it says cannot be read from configmap/{CLIENT_CA} "
+                f"and deployment/{WEBHOOKS}: give --client-ca and --client-name, or --no-client-ca",
+                EXIT_BAD_INPUT,
+            )
+        plan = replace(plan, client_ca=found[0], client_name=found[1])
+        if plan.client_ca:
+            kept.append(f"the client CA, and --client-name {plan.client_name!r}; --no-client-ca removes them")
+    if api_servers and not plan.api_servers:
+        addresses = installed_api_servers(await _stored(client, plan.namespace, "NetworkPolicy", WEBHOOKS))
+        if addresses is None:
+            raise Failure(
+                f"networkpolicy/{WEBHOOKS} is not as install made it: give --api-server-cidr, or --no-api-server-cidr",
+                EXIT_BAD_INPUT,
+            )
+        plan = replace(plan, api_servers=addresses)
+        if addresses:
+            kept.append(f"--api-server-cidr {', '.join(addresses)}; --no-api-server-cidr removes it")
+    for line in kept:
+        warn(f"kept: {line}")
+    return plan
+
+
+async def _stored(client: KubeClient, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.kube.client import NotFound
+
+    resource = resource_of({"kind": kind})
+    try:
+        return await client.get(resource, name, namespace if resource.namespaced else None)
+    except NotFound:
+        return None
 
 
 def uninstall(

@@ -58,6 +58,8 @@ HERE = "bizrq-installed"
 SETTINGS = load(None)
 #: The configuration of a new installation, and one that states the right itself.
 REQUIRED = configuration(None, None)
+KEPT_CLIENTS = "bizrq: kept: the client CA, and --client-name 'api'; --no-client-ca removes them"
+KEPT_ADDRESSES = "bizrq: kept: --api-server-cidr 10.1.0.0/24, fd00::/64; --no-api-server-cidr removes it"
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
 STATED = "suspended: zero\nrights: {use: true}\n"
 #: Kinds of which each installation has objects of its own.
@@ -197,7 +199,7 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert (await installed("uninstall", "-n", HERE)).code == 0
 
 
-async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
+async def test_the_clients_of_the_webhooks_are_installed_and_kept_until_a_flag_removes_them(
     installed: Bizrq, client: KubeClient, tmp_path: Path
 ) -> None:
     path = tmp_path / "ca.crt"
@@ -212,10 +214,22 @@ async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
     assert "from" not in metrics
     assert (await client.get(CONFIG_MAPS, "bizrq-client-ca", "default"))["data"] == {"ca.crt": CLIENT_CA}
     assert "--client-name" in await _command(client)
-    without = await installed(*flags)
+    command = await _command(client)
+    kept = await installed(*flags, "--replicas", "3")
+    assert (kept.code, kept.err.splitlines()) == (0, [KEPT_CLIENTS, KEPT_ADDRESSES])
+    changed = [line for line in kept.out.splitlines() if not line.endswith("unchanged")]
+    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
+    assert await _command(client) == command
+    assert (await client.get(resource_of(policy), "bizrq-webhooks", "default"))["spec"] == policy["spec"]
+    path.write_text(make_ca(datetime.now(UTC)).certificate_pem.decode())
+    other = await installed(*flags, "--client-ca", path, "--client-name", "other", "--api-server-cidr", "10.2.0.0/24")
+    assert (other.code, other.err) == (0, "")
+    assert (await client.get(CONFIG_MAPS, "bizrq-client-ca", "default"))["data"] == {"ca.crt": path.read_text()}
+    assert _value(await _command(client), "--client-name") == "other"
+    without = await installed(*flags, "--no-client-ca", "--no-api-server-cidr")
     assert without.err.splitlines() == [
-        "bizrq: without --client-ca the webhooks now answer everybody who reaches their port",
-        "bizrq: without --api-server-cidr every pod can now reach the port of the webhooks",
+        "bizrq: the client CA is removed: the webhooks now answer everybody who reaches their port",
+        "bizrq: the NetworkPolicy is removed: every pod can now reach the port of the webhooks",
     ]
     with pytest.raises(NotFound):
         await client.get(resource_of({"kind": "NetworkPolicy"}), "bizrq-webhooks", "default")
@@ -223,6 +237,85 @@ async def test_the_clients_of_the_webhooks_are_installed_and_their_end_is_told(
         await client.get(CONFIG_MAPS, "bizrq-client-ca", "default")
     assert "--client-name" not in await _command(client)
     assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "flags", "said"),
+    [
+        (
+            "ConfigMap",
+            None,
+            ("--no-client-ca", "--client-ca", "--client-name"),
+            "the installed webhooks have --client-ca, and what it says cannot be read from configmap/bizrq-client-ca "
+            "and deployment/bizrq-webhooks: give --client-ca and --client-name, or --no-client-ca",
+        ),
+        (
+            "NetworkPolicy",
+            {"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}},
+            ("--no-api-server-cidr", "--api-server-cidr"),
+            "networkpolicy/bizrq-webhooks is not as install made it: give --api-server-cidr, or --no-api-server-cidr",
+        ),
+    ],
+)
+async def test_what_cannot_be_kept_is_one_line_and_nothing_is_applied(
+    installed: Bizrq, client: KubeClient, tmp_path: Path, kind: str, patch: Object | None, flags: Any, said: str
+) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_text(CLIENT_CA)
+    given = {"--client-ca": str(path), "--client-name": "api", "--api-server-cidr": "10.1.0.0/24"}
+    install = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
+    whole = [word for pair in given.items() for word in pair]
+    assert (await installed(*install, *whole)).code == 0
+    name = "bizrq-client-ca" if kind == "ConfigMap" else "bizrq-webhooks"
+    if patch is None:
+        await client.delete(resource_of({"kind": kind}), name, "default")
+    else:
+        await client.patch(resource_of({"kind": kind}), name, patch, namespace="default")
+    result = await installed(*install)
+    assert (result.code, result.out, result.err) == (2, "", f"bizrq: {said}\n")
+    removes, *sets = flags
+    assert (await installed(*install, *[word for flag in sets for word in (flag, given[flag])])).code == 0
+    assert (await installed(*install, removes)).code == 0
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--no-client-ca", "--client-ca", "x", "--client-name", "api"), "--no-client-ca goes without --client-ca and"),
+        (("--no-client-ca", "--client-name", "api"), "--no-client-ca goes without --client-ca and --client-name"),
+        (("--no-api-server-cidr", "--api-server-cidr", "10.0.0.0/8"), "--no-api-server-cidr goes without --api-server"),
+    ],
+)
+async def test_what_is_given_and_removed_is_refused(bizrq: Bizrq, flags: tuple[str, ...], said: str) -> None:
+    result = await bizrq("install", *flags, "--kubeconfig", "none")
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
+    assert line.startswith(f"bizrq: {said}")
+
+
+async def test_what_is_installed_is_read_from_what_install_makes() -> None:
+    """Also for names that look like a flag."""
+    config_map: Object = {}
+    for name in ("api", "--client-ca", "--client-name", "a=b"):
+        objects = planned(client_ca=CLIENT_CA, client_name=name, api_servers=("10.0.0.0/24", "fd00::/64"))
+        by_key = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
+        [deployment, policy] = [by_key[kind, "bizrq-webhooks"] for kind in ("Deployment", "NetworkPolicy")]
+        config_map = by_key["ConfigMap", "bizrq-client-ca"]
+        assert manifests_of_bizrq.installed_clients(deployment, config_map) == (CLIENT_CA, name)
+        assert manifests_of_bizrq.installed_clients(deployment, None) is None
+        assert manifests_of_bizrq.installed_clients(None, config_map) is None
+        assert manifests_of_bizrq.installed_api_servers(policy) == ("10.0.0.0/24", "fd00::/64")
+    [bare] = [o for o in planned() if (o["kind"], o["metadata"]["name"]) == ("Deployment", "bizrq-webhooks")]
+    assert manifests_of_bizrq.installed_clients(bare, None) == ("", "")
+    assert manifests_of_bizrq.installed_clients(None, None) == ("", "")
+    assert manifests_of_bizrq.installed_api_servers(None) == ()
+    for spec in (
+        {},
+        {"ingress": None},
+        {"ingress": [{"from": [{"ipBlock": {"cidr": "::/0", "except": ["::1/128"]}}]}]},
+    ):
+        assert manifests_of_bizrq.installed_api_servers({"spec": spec}) is None
 
 
 async def _command(client: KubeClient) -> list[str]:
