@@ -8,33 +8,85 @@ is measured first, event by event, with each alias as large as its node.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
 
 import yaml
 
-#: Characters of all documents of one file. The largest object that etcd stores has 1.5 MiB.
-LARGEST = 16 * 1024 * 1024
+
+@dataclass(frozen=True)
+class Size:
+    """How large the documents of one file may be: in bytes (of a text: characters), and in nodes."""
+
+    bytes: int
+    nodes: int
+
+
+#: The largest object that etcd stores has 1.5 MiB. A node costs some 20 microseconds of a processor.
+LARGEST = Size(16 * 1024 * 1024, 250_000)
 #: The deepest nesting, beyond any real object. Parsers recurse and would crash the process.
 DEEPEST = 100
 #: Nodes that aliases may stand for.
 REPEATED = 10_000
+#: The longest number, in characters. The largest float has 309 digits; time to read an integer grows with its square.
+LONGEST_NUMBER = 400
+#: Keys of one map that are numbers. Anyone can write numbers of one hash, and then a map takes quadratic time.
+NUMBER_KEYS = 100
 
 #: How PyYAML fails at a text, or at a value that is not of its tag.
 _FAILURES = (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_PARSER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class NotYAML(ValueError):
     """The text is not YAML, or beyond a bound. The message is one line."""
 
 
-def load_all(text: str) -> list[Any]:
-    """Return the documents of a text. Raise NotYAML."""
-    if len(text) > LARGEST:
-        raise NotYAML(f"larger than {LARGEST // 1024 // 1024} MiB")
+class _Loader(_PARSER):
+    """Bounds what costs more than the number of its nodes."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            self.flatten_mapping(node)
+            if sum(key.tag in _NUMBERS for key, _ in node.value) > NUMBER_KEYS:
+                raise NotYAML(f"a map has more than {NUMBER_KEYS} numbers as keys")
+        return super().construct_mapping(node, deep)
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > LONGEST_NUMBER:
+            raise NotYAML(f"a number has more than {LONGEST_NUMBER} characters")
+        return super().construct_scalar(node)
+
+
+def read(path: Path, largest: Size = LARGEST) -> str:
+    """Return the text of a file, of which no more is read than may be there. Raise OSError, NotYAML."""
+    with path.open("rb") as file:
+        content = file.read(largest.bytes + 1)
+    _check_length(content, largest)
     try:
-        _measure(text)
-        return list(yaml.load_all(text, _LOADER))
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotYAML(f"not YAML: {error}") from None
+
+
+def read_stream(stream: TextIO) -> str:
+    """Return the text of a stream, of which no more is read than may be there. Raise OSError, NotYAML."""
+    try:
+        text = stream.read(LARGEST.bytes + 1)
+    except UnicodeDecodeError as error:
+        raise NotYAML(f"not YAML: {error}") from None
+    _check_length(text, LARGEST)
+    return text
+
+
+def load_all(text: str, largest: Size = LARGEST) -> list[Any]:
+    """Return the documents of a text. Raise NotYAML."""
+    _check_length(text, largest)
+    try:
+        _measure(text, largest.nodes)
+        return list(yaml.load_all(text, _Loader))
     except NotYAML:
         raise
     except _FAILURES as error:
@@ -43,12 +95,17 @@ def load_all(text: str) -> list[Any]:
         raise NotYAML(f"not YAML: {why[:300]}") from None
 
 
-def _measure(text: str) -> None:
-    """Raise NotYAML if aliases stand for too much, or nodes are too deep."""
+def _check_length(content: bytes | str, largest: Size) -> None:
+    if len(content) > largest.bytes:
+        raise NotYAML(f"larger than {largest.bytes // 1024 // 1024} MiB")
+
+
+def _measure(text: str, nodes: int) -> None:
+    """Raise NotYAML if nodes are too many or too deep, or aliases stand for too much."""
     repeated, count = 0, 0
     open_nodes: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, _PARSER):
         if isinstance(event, yaml.DocumentStartEvent):
             sizes.clear()
         elif isinstance(event, yaml.AliasEvent):
@@ -70,3 +127,5 @@ def _measure(text: str) -> None:
             elif event.anchor is not None:
                 sizes[event.anchor] = 1
             count += 1
+            if count > nodes:
+                raise NotYAML(f"more than {nodes:,} values and keys")

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from bizrq import documents
 from bizrq.api import selector
 from bizrq.api.config import Configuration, ConfigurationError, RightsConfig, parse
 from bizrq.api.selector import SelectorError
 from bizrq.builtin import builtin_registry, shared_devices
-from bizrq.documents import NotYAML, load_all
+from bizrq.documents import NotYAML
 from bizrq.units.names import Catalog, UnknownResource
 from bizrq.workloads.config import CountingConfig, CountsAs, DeviceClassMapping, GpuModel, Hami, Unknown
 from bizrq.workloads.hami_devices import HamiDevice
@@ -58,20 +59,20 @@ def load(path: Path | None) -> Settings:
     if path is None:
         return settings({})
     try:
-        return loads(path.read_text("utf-8"), str(path))
+        return loads(documents.read(path), str(path))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not YAML: {error}") from None
+    except NotYAML as error:
+        raise ConfigurationError(f"{path}: {error}") from None
 
 
 def loads(text: str, where: str) -> Settings:
     """Return the settings of a text; `where` names it in an error. Raises ConfigurationError."""
     try:
-        documents = load_all(text)
-        if len(documents) > 1:
-            raise ConfigurationError(f"{len(documents)} documents: write one")
-        return settings(documents[0] if documents else None)
+        found = documents.load_all(text)
+        if len(found) > 1:
+            raise ConfigurationError(f"{len(found)} documents: write one")
+        return settings(found[0] if found else None)
     except (ConfigurationError, NotYAML) as error:
         raise ConfigurationError(f"{where}: {error}") from None
 

@@ -70,13 +70,11 @@ def _files(path: Path, recursive: bool) -> list[Path]:
 
 
 def _read(path: Path) -> list[Any]:
-    from bizrq.documents import NotYAML, load_all
+    from bizrq.documents import NotYAML, load_all, read, read_stream
 
     try:
-        return load_all(sys.stdin.read() if str(path) == "-" else path.read_text("utf-8"))
+        return load_all(read_stream(sys.stdin) if str(path) == "-" else read(path))
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", EXIT_BAD_INPUT) from None
-    except UnicodeDecodeError as error:
-        raise Failure(f"{path}: not YAML: {error}", EXIT_BAD_INPUT) from None
     except NotYAML as error:
         raise Failure(f"{path}: {error}", EXIT_BAD_INPUT) from None

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from bizrq.documents import NotYAML, load_all
+from bizrq import documents
+from bizrq.documents import NotYAML
 
 # The interval, in seconds, at which a credential that can change is read again: a token file, an expiring token.
 REFRESH_SECONDS = 60.0
@@ -305,22 +306,22 @@ class ServiceAccountCredentials:
 
 def _merge(paths: list[Path]) -> dict[str, Any]:
     merged: dict[str, Any] = {"current-context": None, "clusters": {}, "contexts": {}, "users": {}}
-    found = False
+    any_found = False
     for path in paths:
         try:
-            documents = load_all(path.read_text("utf-8"))
+            found = documents.load_all(documents.read(path))
         except FileNotFoundError:
             if len(paths) > 1:
                 continue  # kubectl also skips a missing file of a list.
             raise ConfigError(f"{path}: there is no such file") from None
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
         except NotYAML as error:
             raise ConfigError(f"{path}: {error}") from None
-        document = documents[0] if len(documents) == 1 else None
+        document = found[0] if len(found) == 1 else None
         if not isinstance(document, dict):
             raise ConfigError(f"{path}: not a kubeconfig")
-        found = True
+        any_found = True
         current = document.get("current-context") or ""
         if not isinstance(current, str):
             raise ConfigError(f"{path}: current-context must be a name")
@@ -336,7 +337,7 @@ def _merge(paths: list[Path]) -> dict[str, Any]:
                 if not isinstance(value, dict):
                     raise ConfigError(f"{path}: {singular} {entry['name']!r} is not a mapping")
                 merged[plural].setdefault(entry["name"], _rooted(value, path.parent))
-    if not found:
+    if not any_found:
         raise ConfigError(f"{os.pathsep.join(map(str, paths)) or 'kubeconfig'}: there is no such file")
     return merged
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import time
@@ -38,6 +39,11 @@ BOMBS = {
     "a date": "a: 2001-99-99",
     "a large number": "a: " + "9" * 5000,
     "a tag": "a: !!python/object:os.system x",
+    "a number of base 60": "a: " + ":".join(["59"] * 200_000),
+    "a tagged number of base 60": "a: !!float '" + ":".join(["59"] * 200_000) + "'",
+    "a hexadecimal number": "a: 0x" + "f" * 6000,
+    "nodes": "- a\n" * (4 * 1024 * 1024),
+    "numbers as keys": "".join(f"{n * (2**61 - 1)}: a\n" for n in range(20_000)),
     "no number": "a: !!int x",
     "an empty number": 'a: !!float ""',
     "no time": "a: !!timestamp x",
@@ -67,6 +73,33 @@ def test_a_bomb_is_one_line_wherever_it_is_read(bomb: str, tmp_path: Path) -> No
         assert time.thread_time() - began < 1
         assert str(raised.value).startswith(f"{path}: ")
         assert str(raised.value).isprintable()
+
+
+def test_a_file_beyond_the_bound_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sparse.yaml"
+    with path.open("wb") as file:
+        file.truncate(3 * 1024**3)
+    for read in (lambda: usage([path]), lambda: load(path), lambda: from_kubeconfig(path)):
+        began = time.thread_time()
+        with pytest.raises((Failure, ConfigurationError, ConfigError), match=r"sparse.yaml: larger than 16 MiB$"):
+            read()
+        assert time.thread_time() - began < 1
+    monkeypatch.setattr("sys.stdin", _Endless())
+    with pytest.raises(Failure, match=r"^-: larger than 16 MiB$"):
+        usage([Path("-")])
+
+
+class _Endless(io.StringIO):
+    def read(self, size: int | None = -1, /) -> str:
+        assert size is not None
+        assert size > 0, "what has no end is not read to its end"
+        return "#" * size
+
+
+def test_numbers_of_a_usual_length_and_number_keys_are_read() -> None:
+    assert load_all(f"a: 0x{'f' * 16}\nb: {'9' * 300}\n1: 1.5e3\n2: 1") == [
+        {"a": 2**64 - 1, "b": int("9" * 300), 1: "1.5e3", 2: 1}
+    ]
 
 
 def test_ordinary_anchors_are_read() -> None:
