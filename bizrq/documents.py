@@ -16,7 +16,7 @@ import yaml
 
 
 @dataclass(frozen=True)
-class Size:
+class FileSize:
     """How large the documents of one file may be: in bytes (of a text: characters), and in nodes."""
 
     bytes: int
@@ -24,7 +24,7 @@ class Size:
 
 
 #: The largest object that etcd stores has 1.5 MiB. A node costs some 20 microseconds of a processor.
-LARGEST = Size(16 * 1024 * 1024, 250_000)
+LARGEST = FileSize(16 * 1024 * 1024, 250_000)
 #: The deepest nesting, beyond any real object. Parsers recurse and would crash the process.
 DEEPEST = 100
 #: Nodes that aliases may stand for.
@@ -60,7 +60,7 @@ class _Loader(_PARSER):
         return super().construct_scalar(node)
 
 
-def read(path: Path, largest: Size = LARGEST) -> str:
+def read(path: Path, largest: FileSize = LARGEST) -> str:
     """Return the text of a file, of which no more is read than may be there. Raise OSError, NotYAML."""
     with path.open("rb") as file:
         content = file.read(largest.bytes + 1)
@@ -81,7 +81,7 @@ def read_stream(stream: TextIO) -> str:
     return text
 
 
-def load_all(text: str, largest: Size = LARGEST) -> list[Any]:
+def load_all(text: str, largest: FileSize = LARGEST) -> list[Any]:
     """Return the documents of a text. Raise NotYAML."""
     _check_length(text, largest)
     try:
@@ -95,7 +95,7 @@ def load_all(text: str, largest: Size = LARGEST) -> list[Any]:
         raise NotYAML(f"not YAML: {why[:300]}") from None
 
 
-def _check_length(content: bytes | str, largest: Size) -> None:
+def _check_length(content: bytes | str, largest: FileSize) -> None:
     if len(content) > largest.bytes:
         raise NotYAML(f"larger than {largest.bytes // 1024 // 1024} MiB")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import os
 import ssl
 import tempfile
@@ -18,21 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from bizrq import documents
-from bizrq.documents import NotYAML
+from bizrq.kube.kubeconfig import ConfigError, address, at_home, checked, is_host, merged
 
 # The interval, in seconds, at which a credential that can change is read again: a token file, an expiring token.
 REFRESH_SECONDS = 60.0
 # The seconds before its expiry at which an exec plugin's token is renewed, as in client-go.
 EXPIRY_ROOM_SECONDS = 300.0
 
-_FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-
-
-class ConfigError(Exception):
-    """A kubeconfig or a pod's environment names no usable cluster. The message is one line with what to correct."""
+#: Bytes of a certificate, a key or a token file; certificates of a whole system have 300 KiB.
+_LARGEST_FILE = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Endpoint:
             return None
         try:
             context = ssl.create_default_context(cadata=self.ca)
-        except (ssl.SSLError, ValueError) as error:
+        except (ssl.SSLError, ValueError, TypeError) as error:
             raise ConfigError(f"the certificate authority of {self.server} is not a PEM certificate: {error}") from None
         # Python 3.13 made this check a default. Old CAs of clusters fail it, and kubectl does not make it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -97,17 +91,9 @@ def _load_pair(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
             raise ConfigError(f"the client certificate and key do not load: {error}") from None
 
 
-def _at_home(path: str) -> Path:
-    """Return a path with its ~ resolved; unchanged for a user without a home directory."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        return Path(path)
-
-
 def default_kubeconfig() -> Path:
     """Return the path at which kubectl looks last."""
-    return _at_home("~/.kube/config")
+    return at_home("~/.kube/config")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +112,12 @@ class Overrides:
         """Return the endpoint with the overrides. Raise ConfigError."""
         if self.groups and not self.impersonated:
             raise ConfigError("--as-group needs --as: a group is acted for together with a user")
+        for flag, text in (
+            ("--token", self.token),
+            ("--as", self.impersonated),
+            *(("--as-group", g) for g in self.groups),
+        ):
+            checked(text or "", flag)
         found = endpoint
         if self.server:
             found = replace(found, server=_server(self.server, "--server"), cluster="")
@@ -147,50 +139,49 @@ def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Ove
 
     `path` may be a list as in $KUBECONFIG; the first file that defines a name wins, as in kubectl.
     """
-    merged = _merge([_at_home(part) for part in str(path).split(os.pathsep) if part])
-    chosen = context or merged["current-context"]
+    found = merged([at_home(part) for part in str(path).split(os.pathsep) if part])
+    chosen = context or found["current-context"]
     if not chosen:
         raise ConfigError(f"{path}: there is no current-context; name one with --context")
-    if chosen not in merged["contexts"]:
-        known = ", ".join(sorted(merged["contexts"])) or "none"
+    if chosen not in found["contexts"]:
+        known = ", ".join(sorted(found["contexts"])) or "none"
         raise ConfigError(f"{path}: there is no context {chosen!r}; known: {known}")
-    scope = merged["contexts"][chosen]
+    scope = found["contexts"][chosen]
     cluster_name, user_name = overrides.cluster or scope.get("cluster"), overrides.user or scope.get("user")
-    if cluster_name not in merged["clusters"]:
+    if cluster_name not in found["clusters"]:
         raise ConfigError(f"{path}: context {chosen!r} names the cluster {cluster_name!r}, which is not there")
-    if user_name and user_name not in merged["users"]:
+    if user_name and user_name not in found["users"]:
         raise ConfigError(f"{path}: context {chosen!r} names the user {user_name!r}, which is not there")
-    cluster, user = merged["clusters"][cluster_name], merged["users"].get(user_name, {})
-    server = _server(str(cluster.get("server") or ""), f"{path}: cluster {cluster_name!r}")
-    if "exec" in user or "auth-provider" in user:
-        credentials: Credentials = PluginCredentials(_as_document(chosen, cluster, user))
-    else:
-        credentials = StaticCredentials(user)
-    ca = _text_or_file(cluster, "certificate-authority")
-    found = Endpoint(
-        server=server,
-        credentials=credentials,
-        ca=ca.decode("ascii", "replace") if ca else None,
-        verify=not cluster.get("insecure-skip-tls-verify", False),
-        server_name=cluster.get("tls-server-name") or None,
-        proxy=cluster.get("proxy-url") or None,
-        cluster=str(cluster_name),
-        namespace=str(scope.get("namespace") or "default"),
+    cluster, user = found["clusters"][cluster_name], found["users"].get(user_name, {})
+    plugin = "exec" in user or "auth-provider" in user
+    endpoint = replace(
+        _cluster(cluster, f"{path}: cluster {cluster_name!r}"),
+        credentials=PluginCredentials(_as_document(chosen, cluster, user)) if plugin else StaticCredentials(user),
+        cluster=cluster_name,
+        namespace=scope.get("namespace") or "default",
     )
-    return overrides.apply(found)
+    return overrides.apply(endpoint)
 
 
-def _server(address: str, whose: str) -> str:
+def _server(text: str, whose: str) -> str:
     """Return an API server's address without a trailing slash. Raise ConfigError for one that is not usable."""
-    address = address.rstrip("/")
-    try:
-        parts = urlsplit(address)
-        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError(f"{whose} needs a server like https://host:6443, not {address!r}")
-    return address
+    return address(text, f"{whose} needs a server", "https://host:6443")
+
+
+def _cluster(cluster: Mapping[str, Any], where: str) -> Endpoint:
+    """Return the endpoint of a cluster, without credentials. Raise ConfigError."""
+    name, proxy = cluster.get("tls-server-name"), cluster.get("proxy-url")
+    if name and not is_host(name):
+        raise ConfigError(f"{where}: tls-server-name: write a name of a host, not {name[:256]!r}")
+    ca = _text_or_file(cluster, "certificate-authority")
+    return Endpoint(
+        server=_server(cluster.get("server") or "", where),
+        credentials=StaticCredentials({}),
+        ca=ca.decode("ascii", "replace") if ca else None,
+        verify=not cluster.get("insecure-skip-tls-verify"),
+        server_name=name or None,
+        proxy=address(proxy, f"{where}: proxy-url needs an address", "http://host:3128") if proxy else None,
+    )
 
 
 def in_cluster() -> Endpoint:
@@ -242,7 +233,7 @@ class StaticCredentials:
         if (chain is None) != (key is None):
             raise ConfigError("a client certificate needs both client-certificate and client-key")
         authorization = None
-        if token := user.get("token") or _file_text(user.get("tokenFile")):
+        if token := user.get("token") or _token(user.get("tokenFile")):
             authorization = f"Bearer {token}"
         elif "username" in user and "password" in user:
             pair = f"{user['username']}:{user['password']}".encode()
@@ -288,10 +279,11 @@ class PluginCredentials:
         # A plugin fails in many ways: its exit code, its output, a missing program.
         except Exception as error:
             raise ConfigError(f"the credentials plugin failed: {' '.join(str(error).split())}") from error
-        pair = None
+        authorization, pair = configuration.api_key.get("BearerToken"), None
         if configuration.cert_file and configuration.key_file:
-            pair = (_written(configuration.cert_file), _written(configuration.key_file))
-        return Identity(configuration.api_key.get("BearerToken"), pair)
+            what = "the credentials plugin's certificate"
+            pair = (_content(configuration.cert_file, what), _content(configuration.key_file, what))
+        return Identity(authorization and checked(authorization, "the credentials plugin's token"), pair)
 
 
 class ServiceAccountCredentials:
@@ -302,56 +294,6 @@ class ServiceAccountCredentials:
 
     async def identity(self, *, rejected: bool = False) -> Identity:
         return Identity(await self._configuration.get_api_key_with_prefix("BearerToken"))
-
-
-def _merge(paths: list[Path]) -> dict[str, Any]:
-    merged: dict[str, Any] = {"current-context": None, "clusters": {}, "contexts": {}, "users": {}}
-    any_found = False
-    for path in paths:
-        try:
-            found = documents.load_all(documents.read(path))
-        except FileNotFoundError:
-            if len(paths) > 1:
-                continue  # kubectl also skips a missing file of a list.
-            raise ConfigError(f"{path}: there is no such file") from None
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {_why(error)}") from None
-        except NotYAML as error:
-            raise ConfigError(f"{path}: {error}") from None
-        document = found[0] if len(found) == 1 else None
-        if not isinstance(document, dict):
-            raise ConfigError(f"{path}: not a kubeconfig")
-        any_found = True
-        current = document.get("current-context") or ""
-        if not isinstance(current, str):
-            raise ConfigError(f"{path}: current-context must be a name")
-        merged["current-context"] = merged["current-context"] or current
-        for plural, singular in (("clusters", "cluster"), ("contexts", "context"), ("users", "user")):
-            entries = document.get(plural) or []
-            if not isinstance(entries, list):
-                raise ConfigError(f"{path}: {plural} must be a list")
-            for entry in entries:
-                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                    raise ConfigError(f"{path}: an entry of {plural} has no name")
-                value = entry.get(singular) or {}
-                if not isinstance(value, dict):
-                    raise ConfigError(f"{path}: {singular} {entry['name']!r} is not a mapping")
-                merged[plural].setdefault(entry["name"], _rooted(value, path.parent))
-    if not any_found:
-        raise ConfigError(f"{os.pathsep.join(map(str, paths)) or 'kubeconfig'}: there is no such file")
-    return merged
-
-
-def _rooted(section: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Return the section with absolute file names: those in a kubeconfig are relative to its directory."""
-    rooted = dict(section)
-    for key in _FILE_KEYS:
-        if rooted.get(key):
-            rooted[key] = str(directory.absolute() / _at_home(str(rooted[key])))
-    plugin = rooted.get("exec")
-    if isinstance(plugin, dict) and "/" in (command := str(plugin.get("command", ""))):
-        rooted["exec"] = {**plugin, "command": str(directory.absolute() / command)}
-    return rooted
 
 
 def _as_document(name: str, cluster: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
@@ -368,29 +310,33 @@ def _text_or_file(section: Mapping[str, Any], key: str) -> bytes | None:
     encoded = section.get(f"{key}-data")
     if encoded:
         try:
-            return base64.b64decode(encoded, validate=False)
-        except (binascii.Error, ValueError, TypeError):
+            return base64.b64decode("".join(encoded.split()), validate=True)
+        except ValueError:
             raise ConfigError(f"{key}-data is not base64") from None
-    if named := section.get(key):
-        try:
-            return Path(named).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{key}: {named} cannot be read: {error.strerror}") from None
-    return None
+    return _content(named, key) if (named := section.get(key)) else None
+
+
+def _token(named: str | None) -> str | None:
+    """Return the token of a file. Raise ConfigError."""
+    if not named:
+        return None
+    try:
+        return checked(_content(named, "tokenFile").decode("utf-8").strip(), f"tokenFile: {named}")
+    except UnicodeDecodeError:
+        raise ConfigError(f"tokenFile: {named} is not text") from None
+
+
+def _content(named: str, what: str) -> bytes:
+    """Return what is in a file. Raise ConfigError."""
+    try:
+        with Path(named).open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{what}: {named} cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_FILE:
+        raise ConfigError(f"{what}: {named} is larger than {_LARGEST_FILE // 1024 // 1024} MiB")
+    return content
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _written(name: str) -> bytes:
-    return Path(name).read_bytes()
-
-
-def _file_text(named: str | None) -> str | None:
-    if not named:
-        return None
-    try:
-        return Path(named).read_text("utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"tokenFile: {named} cannot be read: {error.strerror}") from None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import random
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -18,13 +23,16 @@ from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.output.tables import OutputFormat, print_document
 from bizrq.cli.verbs.usage import UsageOutput, usage
 from bizrq.documents import NotYAML, load_all
-from bizrq.kube.config import ConfigError, from_kubeconfig
+from bizrq.kube.client import KubeClient, Unreachable
+from bizrq.kube.config import ConfigError, Endpoint, from_kubeconfig
 from bizrq.settings import load
 from bizrq.units.text import escaped, printable
 from tests.support import hostile
 from tests.support.hostile import ESCAPES, MARKUP, STYLE, check_shown, usage_of
 
 MANIFESTS = 400
+#: As many kubeconfigs, too.
+CONFIGURATIONS = 200
 #: Processor time of one answer, in seconds.
 MOST = 0.05
 
@@ -133,6 +141,66 @@ def test_mutated_manifests_are_answered_at_once_and_without_escapes(
             seconds = min(usage_of(path, form)[2] for _ in range(3))
         assert seconds < MOST, text
     assert min(told.values()) > MANIFESTS / 20, told
+
+
+def test_mutated_configurations_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    rng = random.Random(20260703)
+    path = tmp_path / "c.yaml"
+    told = {"read": 0, "refused": 0}
+    for _ in range(CONFIGURATIONS):
+        text = hostile.configuration(rng)
+        path.write_text(text, "utf-8", errors="surrogatepass")
+        try:
+            load(path)
+            told["read"] += 1
+        except ConfigurationError as error:
+            told["refused"] += 1
+            check_one_line(error, text)
+    assert min(told.values()) > CONFIGURATIONS / 20, told
+
+
+def test_mutated_kubeconfigs_are_read_or_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host is looked up and no port listens, but a request goes as far as it can."""
+
+    def lookup(host: bytes | str | None, *_: object, **__: object) -> NoReturn:
+        # The true one does this first, and fails so.
+        if isinstance(host, str):
+            host.encode("idna")
+        raise socket.gaierror(socket.EAI_NONAME, "no such host")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    rng = random.Random(20260704)
+    path = tmp_path / "k.yaml"
+    told = {"read": 0, "refused": 0}
+    for _ in range(CONFIGURATIONS):
+        text = hostile.kubeconfig(rng)
+        path.write_text(text, "utf-8", errors="surrogatepass")
+        try:
+            asyncio.run(_ask(from_kubeconfig(path, rng.choice((None, None, None, "two")))))
+            told["read"] += 1
+        except ConfigError as error:
+            told["refused"] += 1
+            check_one_line(error, text)
+    assert min(told.values()) > CONFIGURATIONS / 20, told
+
+
+async def _ask(endpoint: Endpoint) -> None:
+    """Send a request, and begin a handshake. Raise ConfigError."""
+    async with KubeClient(endpoint) as client:
+        with pytest.raises(Unreachable):
+            await client.request("POST", "/healthz", timeout=5)
+    if context := endpoint.tls(await endpoint.credentials.identity()):
+        name = endpoint.server_name or urlsplit(endpoint.server).hostname
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+
+
+def check_one_line(error: Exception, text: str) -> None:
+    """Fail for a message of several lines once it is printed."""
+    warn(str(error))
+    assert "\n" not in str(error), (str(error), text)
+    assert str(error), text
 
 
 def test_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

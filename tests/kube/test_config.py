@@ -29,6 +29,48 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
+def of_cluster(**fields: Any) -> dict[str, Any]:
+    return {"clusters": [{"name": "c", "cluster": {"server": "https://x", **fields}}]}
+
+
+def of_user(**fields: Any) -> dict[str, Any]:
+    return {"users": [{"name": "u", "user": fields}]}
+
+
+def in_context(**fields: Any) -> dict[str, Any]:
+    return {"contexts": [{"name": "one", "context": fields}]}
+
+
+async def test_null_is_as_good_as_absent(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("auth-provider", "exec", "tokenFile", "client-certificate"))
+    changes = of_user(token="t1", **nothing) | of_cluster(**{"proxy-url": None, "insecure-skip-tls-verify": None})
+    endpoint = config.from_kubeconfig(write(tmp_path / "config", **changes))
+    assert await endpoint.credentials.identity() == Identity("Bearer t1")
+    assert endpoint.verify
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x7fELF\xff", "is not text"),
+        (b"a\nb", "has a control character"),
+        (b"a" * (4 * 1024**2 + 1), "is larger than"),
+    ],
+)
+async def test_a_token_file_has_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "token").write_bytes(content)
+    credentials = config.from_kubeconfig(write(tmp_path / "config", **of_user(tokenFile="token"))).credentials
+    with pytest.raises(ConfigError, match=rf"^tokenFile: .*/token {said}"):
+        await credentials.identity()
+
+
+@pytest.mark.parametrize("field", ["token", "impersonated", "groups"])
+def test_a_flag_that_becomes_a_header_is_one_line(tmp_path: Path, field: str) -> None:
+    given: dict[str, Any] = {"impersonated": "a", field: ("a\nb",) if field == "groups" else "a\nb"}
+    with pytest.raises(ConfigError, match=r"^--(token|as|as-group) has a control character: write one line of text$"):
+        config.from_kubeconfig(write(tmp_path / "config"), None, config.Overrides(**given))
+
+
 async def test_a_token_and_a_server_are_read(tmp_path: Path) -> None:
     endpoint = config.from_kubeconfig(write(tmp_path / "config"))
     assert endpoint.server == "https://10.0.0.1:6443"
@@ -79,8 +121,26 @@ def test_the_first_file_of_a_list_wins_and_missing_ones_are_skipped(tmp_path: Pa
         ({"clusters": []}, "names the cluster 'c', which is not there"),
         ({"users": []}, "names the user 'u', which is not there"),
         ({"clusters": [{"name": "c", "cluster": {}}]}, "needs a server like"),
-        ({"clusters": [{"cluster": {}}]}, "an entry of clusters has no name"),
-        ({"clusters": [{"name": "c", "cluster": 7}]}, "is not a mapping"),
+        ({"clusters": [{"cluster": {}}]}, r"clusters\.0 has no name"),
+        ({"clusters": [{"name": "c", "cluster": 7}]}, r"clusters\.0: cluster is of the wrong type: write a map"),
+        ({"clusters": {}}, "clusters is of the wrong type: write a list"),
+        ({"current-context": ["one"]}, "current-context is of the wrong type: write a text"),
+        (in_context(cluster=[]), r"contexts\.0\.context: cluster is of the wrong type: write a text"),
+        (in_context(cluster="c", user=[]), "user is of the wrong type: write a text"),
+        (in_context(cluster="c", namespace=7), "namespace is of the wrong type: write a text"),
+        (of_cluster(**{"tls-server-name": ["x"]}), "tls-server-name is of the wrong type: write a text"),
+        (of_cluster(**{"tls-server-name": ".x"}), "tls-server-name: write a name of a host, not '.x'"),
+        (of_cluster(**{"proxy-url": ["x"]}), "proxy-url is of the wrong type: write a text"),
+        (of_cluster(**{"proxy-url": "x"}), "proxy-url needs an address like http://host:3128, not 'x'"),
+        (of_cluster(**{"insecure-skip-tls-verify": "no"}), "is of the wrong type: write true or false"),
+        (of_cluster(**{"certificate-authority": "\0"}), "certificate-authority has a control character"),
+        (of_cluster(**{"certificate-authority": "/dev/zero"}), "/dev/zero is larger than 4 MiB"),
+        (of_cluster(server="http://a..b"), r"needs a server like https://host:6443, not 'http://a\.\.b'"),
+        (of_cluster(server=f"http://{'a' * 300}"), "needs a server like"),
+        (of_user(**{"auth-provider": 5}), "auth-provider is of the wrong type: write a map"),
+        (of_user(tokenFile="a\0"), "tokenFile has a control character: write one line of text"),
+        (of_user(token=7), r"users\.0\.user: token is of the wrong type: write a text"),
+        (of_user(token="a\nb"), "token has a control character"),
         (
             {"clusters": [{"name": "c", "cluster": {"server": "https://x", "certificate-authority": "nope.crt"}}]},
             "nope.crt cannot be read",

@@ -37,6 +37,8 @@ OBEYED = ("\N{BOMB}", "\x1b]8;")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 #: Of the group nlp, into which all of it goes.
 HARD = {"cpu": "1000000", "gpu": "1000000", "hours": "1000000", "limits.cpu.A4": "1000"}
+#: Scalars that a reader of numbers may take long for, or fail at; as text, because a writer would quote them.
+_LONG = ("0x" + "f" * 6000, ":".join(["59"] * 20_000), "9" * 5000, "0b" + "1" * 20_000, "1" * 20_000 + ".5")
 _ODD: tuple[Any, ...] = (
     *(None, -1, 1.5, 10**30, "", "x" * 300, "\x00", [], {}, [[]], True, {"a": None}, "٣", "1e999", ".inf"),
     *(float("inf"), float("nan"), "\ud800", "9" * 4000, "1" + "0" * 60 + "Ei", -(2**63), "true", "~", "0x10"),
@@ -66,12 +68,52 @@ def manifest(rng: random.Random) -> str:
     obj = copy.deepcopy(rng.choice(_MANIFESTS))
     for _ in range(rng.randint(1, 3)):
         obj = mutated(rng, obj)
-    text = yaml.safe_dump(obj, allow_unicode=True) if rng.random() < 0.5 else json.dumps(obj)
+    return _noisy(rng, yaml.safe_dump(obj, allow_unicode=True) if rng.random() < 0.5 else json.dumps(obj))
+
+
+def _noisy(rng: random.Random, text: str) -> str:
+    """The text, at times with a sign of YAML anywhere, or with a long number instead of a value."""
+    if rng.random() < 0.05:
+        return re.sub(r"(?<=: )[^\s,{\[]+", rng.choice(_LONG), text, count=rng.randint(1, 3))
     if rng.random() < 0.3:
         at = rng.randrange(len(text))
         noise = ["&a ", "*a", "<<: ", "{", "]", "\t", "!!int ", "\x1b", "? ", "---\n"]
-        text = text[:at] + rng.choice(noise) + text[at:]
+        return text[:at] + rng.choice(noise) + text[at:]
     return text
+
+
+def configuration(rng: random.Random) -> str:
+    """A configuration with a mutated key as YAML, at times not even that; at times a manifest."""
+    keys = rng.sample(list(_CONFIGURATION), rng.randint(1, 4))
+    part = {
+        key: mutated(rng, each) if rng.random() < 0.3 else each for key, each in _CONFIGURATION.items() if key in keys
+    }
+    return _mutated_text(rng, _CONFIGURATION, part)
+
+
+def kubeconfig(rng: random.Random) -> str:
+    """A mutated kubeconfig as YAML, at times not even that; at times a manifest.
+
+    Its first context is of a server that does not answer, its second one has a plugin.
+    """
+    lists = copy.deepcopy(_KUBECONFIG)
+    for section in (lists["clusters"][0]["cluster"], lists["users"][0]["user"], lists["contexts"][0]["context"]):
+        for key in rng.sample(list(section), len(section) // 2):
+            if key not in ("server", "cluster", "user"):
+                del section[key]
+        key = rng.choice(list(section))
+        if rng.random() < 0.2:
+            section[key] = rng.choice(_ADDRESSES) if rng.random() < 0.5 else mutated(rng, section[key])
+    return _mutated_text(rng, lists, lists)
+
+
+def _mutated_text(rng: random.Random, all_of_it: Object, part: Object) -> str:
+    """The part as text, seldom a manifest or all of it with mutations anywhere."""
+    if rng.random() < 0.1:
+        return manifest(rng)
+    if rng.random() < 0.5:
+        return yaml.safe_dump(part, allow_unicode=True)
+    return _noisy(rng, yaml.safe_dump(mutated(rng, all_of_it), allow_unicode=True))
 
 
 def review(rng: random.Random) -> tuple[str, bytes]:
@@ -267,3 +309,68 @@ _MANIFESTS = [
     group("g", "nlp", **dict.fromkeys(HARD, "1")),
     objects.sharing(deployment("d", "nlp"), "s"),
 ]
+_ADAPTER: Object = {
+    "match": {"group": "ml.example.com", "kind": "Trainer", "resource": "trainers", "versions": ["v1"]},
+    "roles": [{"name": "worker", "count": [{"path": "spec.replicas", "default": 1}], "template": ["spec.template"]}],
+    "scale": "spec.replicas",
+    "zeroWhen": [{"path": "spec.paused", "equals": True}],
+    "finishedWhen": {"phase": {"path": "status.phase", "values": ["Done", "Failed"]}},
+    "creates": ["/Pod"],
+}
+_CONFIGURATION: Object = {
+    "surge": "count",
+    "suspended": "reserve",
+    "strictModels": True,
+    "keepStatements": 10,
+    "gpuModels": {"A100": {"aliases": ["NVIDIA-A100-SXM4-80GB"], "memoryMiB": 81920}},
+    "gpuResources": ["example.com/npu"],
+    "deviceClassMappings": {"a100.example.com": {"resource": "nvidia.com/gpu", "model": "A100"}},
+    "hami": {"enabled": True, "deviceSplitCount": 10, "vendors": ["nvidia"]},
+    "rights": {"use": True, "grant": True},
+    "exemptNamespaces": ["monitoring"],
+    "managedNamespaces": {
+        "matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "quota.example.com/no", "operator": "In", "values": ["a"]}],
+    },
+    "controllers": ["system:serviceaccount:argo-rollouts:*"],
+    "countsAs": [{"annotation": "gpu-fraction", "times": "devices", "card": "nvidia.com/gpu", "unit": "MiB"}],
+    "adapters": [_ADAPTER],
+}
+_ADDRESSES = (
+    *("http://a..b", f"https://{'a' * 300}", "http://[::1", "http://127.0.0.1:99999", "socks5://127.0.0.1:9", "x:9"),
+    *("https://ü.example", "https://a b", "https://a/%2e", "https://u:p@127.0.0.1:9", "http://127.0.0.1:9/?a#b", "..."),
+)
+#: The port 9 is for nobody: no connection is made.
+_KUBECONFIG: Object = {
+    "current-context": "one",
+    "contexts": [
+        {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "n"}},
+        {"name": "two", "context": {"cluster": "c", "user": "plugin"}},
+    ],
+    "clusters": [
+        {
+            "name": "c",
+            "cluster": {
+                "server": "https://127.0.0.1:9",
+                "certificate-authority-data": "",
+                "tls-server-name": "kubernetes",
+                "proxy-url": "http://127.0.0.1:9",
+                "insecure-skip-tls-verify": True,
+            },
+        }
+    ],
+    "users": [
+        {
+            "name": "u",
+            "user": {
+                "token": "",
+                "tokenFile": "/dev/null",
+                "username": "a",
+                "password": "b",
+                "client-certificate-data": "",
+                "client-key": "",
+            },
+        },
+        {"name": "plugin", "user": {"exec": {"apiVersion": "v1", "command": "/bin/false", "args": ["x"], "env": []}}},
+    ],
+}
