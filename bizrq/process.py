@@ -34,7 +34,7 @@ from bizrq.quota.reservation import FORMATS
 from bizrq.settings import Settings, load
 from bizrq.store import processes
 from bizrq.store.processes import ProcessInfo
-from bizrq.units.text import printable
+from bizrq.units.text import one_line, printable
 
 #: The kubelet's probes and a few scrapers ask here, and send no bodies.
 METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
@@ -55,13 +55,16 @@ def configure_logging(form: LogFormat = LogFormat.TEXT, level: LogLevel = LogLev
         encoder = json.JSONEncoder(default=repr)
         as_json = structlog.processors.JSONRenderer(serializer=lambda event, **_: encoder.encode(event))
         rendered = [structlog.processors.format_exc_info, as_json]
-        logging.basicConfig(handlers=[_Forwarding()], force=True)
     else:
         colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         rendered = [
+            structlog.processors.format_exc_info,
             _printable,
             structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
         ]
+    root = logging.getLogger()
+    if not any(isinstance(each, _Forwarding) for each in root.handlers):
+        root.addHandler(_Forwarding())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -84,8 +87,12 @@ class _Forwarding(logging.Handler):
 
 
 def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Show what a cluster said without the characters that a terminal would obey."""
-    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+    """Show what a cluster said without the characters that a terminal would obey; a traceback alone has lines."""
+    return {one_line(key): _shown(value, printable if key == "exception" else one_line) for key, value in event.items()}
+
+
+def _shown(value: object, shown: Callable[[str], str]) -> str:
+    return shown(value if isinstance(value, str) else repr(value))
 
 
 def quiet_collector() -> None:
@@ -129,7 +136,7 @@ def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:
 
 def end(name: str, why: str) -> NoReturn:
     """Exit with one line and status 2."""
-    sys.stderr.write(printable(f"{name}: {why}\n"))
+    sys.stderr.write(f"{name}: {one_line(why)}\n")
     raise SystemExit(2)
 
 

@@ -15,7 +15,9 @@ def group_names(incomplete: str) -> list[str]:
 
     async def work(client: KubeClient) -> list[str]:
         items, _ = await client.list(GROUPS, timeout=_PATIENCE)
-        return [item["metadata"]["name"] for item in items]
+        names = (item["metadata"]["name"] for item in items)
+        # No API server has another name, and a terminal would obey it.
+        return [name for name in names if name.isprintable()]
 
     try:
         return [name for name in run_on(client_for(DEFAULT_FLAGS), work) if name.startswith(incomplete)]

@@ -26,9 +26,10 @@ def run() -> None:
     }
     os.environ.update(asked)
     from bizrq.cli.main import app
+    from bizrq.units.text import printable
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         app(prog_name="bizrq")
-    found = [line for line in printed.getvalue().splitlines() if line]
+    found = [line for line in printable(printed.getvalue()).splitlines() if line]
     sys.stdout.write("".join(f"{line}\n" for line in [*found, f":{_NO_FILES if found else _FILES}"]))

@@ -11,20 +11,22 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from bizrq import process
 from bizrq.api.config import ConfigurationError
+from bizrq.cli.completion import group_names
 from bizrq.cli.output import tables, terminal
 from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.output.tables import OutputFormat, print_document
 from bizrq.cli.verbs.usage import UsageOutput, usage
 from bizrq.documents import NotYAML, load_all
 from bizrq.kube.client import KubeClient, Unreachable
-from bizrq.kube.config import ConfigError, Endpoint, from_kubeconfig
+from bizrq.kube.config import ConfigError, Endpoint, StaticCredentials, from_kubeconfig
 from bizrq.settings import load
 from bizrq.units.text import escaped, printable
 from tests.support import hostile
@@ -235,6 +237,28 @@ def test_every_way_to_print_passes_the_filter(
             shown = capsys.readouterr().out
             assert printable(shown) == shown, ascii(shown)
             assert read(shown) == {"a": text, text: "é"}, "a script reads what there is"
+
+
+def test_a_name_of_a_file_forges_no_second_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Failure) as raised:
+        usage([Path("none\nbizrq: forged\x1b[31m")])
+    warn(str(raised.value))
+    with pytest.raises(SystemExit):
+        process.prepare("bizrq-webhooks", Path("none\nforged"), None)
+    assert [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["bizrq", "bizrq-webhooks"]
+
+
+def test_completion_has_no_name_that_a_terminal_obeys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No API server stores such a name; a server that says so is none."""
+
+    async def items(*_: object, **__: object) -> tuple[list[dict[str, Any]], str]:
+        return [{"metadata": {"name": f"nlp{end}"}} for end in ("", *ESCAPES, "\n")], "1"
+
+    monkeypatch.setattr(KubeClient, "list", items)
+    monkeypatch.setattr(
+        "bizrq.cli.cluster.client_for", lambda _: KubeClient(Endpoint("http://127.0.0.1:9", StaticCredentials({})))
+    )
+    assert group_names("n") == ["nlp"]
 
 
 def test_what_is_no_terminal_code_is_kept() -> None:

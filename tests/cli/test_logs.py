@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bizrq.units.text import printable
+
 _LOGS = """
 import logging, structlog
 from bizrq import flags, process
@@ -44,7 +46,33 @@ def test_each_line_of_json_is_an_object_tracebacks_and_those_of_libraries_includ
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_terminal_obeys_no_line(form: str) -> None:
-    assert "\x1b" not in logged(form, "info")
+    said = logged(form, "info")
+    assert "\x1b" not in said
+    said = hostile_lines(form)
+    assert printable(said) == said, ascii(said)
+    assert [line for line in said.splitlines() if "forged" in line and "event" not in line] == []
+
+
+def hostile_lines(form: str) -> str:
+    """What is logged of texts that a terminal would obey, or that begin another line."""
+    script = """
+import logging, structlog
+from bizrq import flags, process
+process.configure_logging(flags.LogFormat("{form}"))
+class Odd:
+    def __repr__(self):
+        return "odd \\x1b[31m"
+log = structlog.get_logger()
+log.info("event\\nforged", **{{"k\\x1b[31m": 1, "odd": Odd(), "text": "event\\nforged \\x9b2J"}})
+logging.getLogger("a\\x1b[31m").warning("event of a %s", "\\x1b[31m\\nforged")
+try:
+    raise ValueError("\\x1b]0;title\\x07")
+except ValueError:
+    log.exception("review failed")
+    logging.getLogger("b").exception("event \\u202e")
+"""
+    run = [sys.executable, "-c", script.format(form=form)]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stderr
 
 
 @pytest.mark.parametrize(("level", "said"), [("debug", 3), ("info", 3), ("warning", 2), ("error", 1)])

@@ -71,7 +71,8 @@ class LoggedErrors:
         return taken
 
     def _of_structlog(self, _logger: object, method: str, event: structlog.typing.EventDict) -> Any:
-        if method in ("error", "critical", "exception"):
+        # What a library logs has the name of its logger, and comes to the handler, too.
+        if method in ("error", "critical", "exception") and "logger" not in event:
             trace = f"\n{traceback.format_exc()}" if event.get("exc_info") else ""
             told = ", ".join(f"{key}={value}" for key, value in event.items() if key not in ("event", "exc_info"))
             self._found.append(f"{event.get('event')}: {told}{trace}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from bizrq.figures.errors import BadValue, NoAnswer, NotAllowed, UnreadableLine
-from bizrq.units.text import printable
+from bizrq.units.text import one_line
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -34,10 +34,10 @@ def failed(error: NoAnswer) -> Failure:
 
 def warn(message: str) -> None:
     """Print a line on stderr; the exit code stays as it is."""
-    sys.stderr.write(printable(f"bizrq: {message}\n"))
+    sys.stderr.write(f"bizrq: {one_line(message)}\n")
 
 
 def progress(message: str) -> None:
     """Tell a person at a terminal what the verb does or waits for; scripts and logs get nothing."""
     if sys.stderr.isatty():
-        sys.stderr.write(printable(f"{message}\n"))
+        sys.stderr.write(f"{one_line(message)}\n")
