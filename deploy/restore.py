@@ -16,14 +16,19 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bizrq.documents import load_all
-from bizrq.kube.client import KubeClient, NotFound, Resource
+from bizrq.documents import FileSize, NotYAML, load_all, read
+from bizrq.kube.client import ApiError, ConfigError, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
+from bizrq.process import end
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 from bizrq.store.payers import PAYERS
+from bizrq.units.text import one_line
 
 Object = dict[str, Any]
+
+#: Of a backup. An administrator gives it, who waits some 20 seconds of a processor for a million keys and values.
+LARGEST = FileSize(1024 * 1024 * 1024, 100_000_000)
 
 #: In this order: records and statements name groups and corrections by uid.
 _KINDS = (GROUPS, CORRECTIONS, CARD_HOURS, STATEMENTS, PAYERS)
@@ -33,6 +38,10 @@ _REVISIONS = ("seen", "countedAt")
 _OF_GROUPS = ("payers", "payersPages")
 
 
+class BadBackup(ValueError):
+    """The file is no backup. The message is one line."""
+
+
 async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[str]:
     """Create what the store lacks, with its status, and yield a line for each object. Raise ApiError, Unreachable.
 
@@ -40,7 +49,7 @@ async def restore(client: KubeClient, items: Sequence[Object]) -> AsyncIterator[
     """
     uids: dict[str, str] = {}
     for resource in _KINDS:
-        for item in _parents_first([item for item in items if item["kind"] == resource.kind]):
+        for item in _parents_first([item for item in items if item.get("kind") == resource.kind]):
             wanted = _renamed(_bare(item), uids)
             name = wanted["metadata"]["name"] = _with_uid(item["metadata"]["name"], uids)
             status = _restored(resource, wanted.pop("status", None) or {})
@@ -104,20 +113,56 @@ def _with_uid(name: str, uids: Mapping[str, str]) -> str:
 
 
 def items_of(text: str) -> list[Object]:
-    """Return the objects of a backup. Raise NotYAML."""
-    return [item for document in load_all(text) for item in document.get("items") or [document]]
+    """Return the objects of a backup: those of lists, and single ones. Raise NotYAML, BadBackup."""
+    found: list[Object] = []
+    for document in load_all(text, LARGEST):
+        items = document.get("items", [document]) if isinstance(document, dict) else None
+        if not isinstance(items, list):
+            raise BadBackup("not a list of objects: make it with kubectl get bizgroup -o yaml")
+        for item in items:
+            _check(item, len(found))
+            found.append(item)
+    return found
+
+
+def _check(item: object, index: int) -> None:
+    """Raise BadBackup for what is no object that kubectl has read."""
+    if not isinstance(item, dict) or not str(item.get("apiVersion")).startswith(f"{GROUPS.group}/"):
+        raise BadBackup(f"items.{index} is no object of bizrq: give the output of kubectl get bizgroup -o yaml")
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), str) for key in ("name", "uid")):
+        raise BadBackup(f"items.{index}: metadata lacks name or uid: give the output of kubectl get bizgroup -o yaml")
+    for key in ("spec", "status"):
+        if not isinstance(item.get(key) or {}, dict):
+            raise BadBackup(f"items.{index}: {key} is of the wrong type: write a map of keys to values")
+    if not isinstance((item.get("spec") or {}).get("parentBizGroup") or "", str):
+        raise BadBackup(f"items.{index}: spec.parentBizGroup is of the wrong type: write a text")
 
 
 async def _run(kubeconfig: Path, context: str | None, items: Sequence[Object]) -> None:
     async with KubeClient.from_kubeconfig(kubeconfig, context) as client:
         async for line in restore(client, items):
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{one_line(line)}\n")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Restore the backup that the command line names. Exit with one line and status 2 if that is not possible."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backup", type=Path, help="the output of kubectl get bizgroup -o yaml, or -o json")
     parser.add_argument("--kubeconfig", type=Path, default=default_kubeconfig(), help="the cluster and the user")
     parser.add_argument("--context", help="context of the kubeconfig")
     given = parser.parse_args()
-    asyncio.run(_run(given.kubeconfig, given.context, items_of(given.backup.read_text("utf-8"))))
+    try:
+        items = items_of(read(given.backup, LARGEST))
+    except OSError as error:
+        end("restore", f"{given.backup}: {error.strerror}")
+    except (NotYAML, BadBackup) as error:
+        end("restore", f"{given.backup}: {error}")
+    try:
+        asyncio.run(_run(given.kubeconfig, given.context, items))
+    except (ApiError, ConfigError, Unreachable) as error:
+        end("restore", str(error))
+
+
+if __name__ == "__main__":
+    main()
