@@ -19,14 +19,17 @@ from bizrq import registration
 from bizrq.api import overlap
 from bizrq.api.group import API_GROUP, FINALIZER
 from bizrq.cli.manifests_of_bizrq import InstallPlan, install_objects
+from bizrq.cli.manifests_of_web import WebPlan, web_objects
 from bizrq.kube.client import KubeClient
 from bizrq.settings import settings
+from bizrq.store.processes import WEB, ProcessInfo, lease_of
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 from controller.manager import LEASE
 from tests.support.objects import CRDS, Object
 
 OTHERS = yaml.safe_load(Path(__file__).with_name("names_of_others.yaml").read_text("utf-8"))
-INSTALLED = install_objects(settings({}), InstallPlan("bizrq-system", "bizrq:1", 2, " ", " ", "x", ("10.0.0.0/24",)))
+PLAN = InstallPlan("bizrq-system", "bizrq:1", 2, " ", " ", "x", ("10.0.0.0/24",))
+INSTALLED = [*install_objects(settings({}), PLAN), *web_objects(PLAN, WebPlan("https://quota.example.com"))]
 #: Kubernetes recommends these for everybody's objects; the values are ours.
 SHARED = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by")
 #: Kubernetes adds the rules of roles with this label to its role `view`.
@@ -109,7 +112,7 @@ def test_labels_annotations_finalizers_and_the_group_of_the_api_are_of_no_other_
     ]
     shared = {text for key, text in written if key in SHARED}
     own = {key for key, _ in written if key not in (*SHARED, AGGREGATED)}
-    assert shared == {"bizrq", "bizrq-install", "webhooks", "controller", "certs"}
+    assert shared == {"bizrq", "bizrq-install", "webhooks", "controller", "certs", "web"}
     assert own
     for key in {*read, *own, f"{API_GROUP}/x"}:
         domain = key.partition("/")[0]
@@ -124,7 +127,13 @@ def test_webhooks_policies_and_leases_have_names_of_their_own() -> None:
     assert all(name.endswith(f".{API_GROUP}") for name in webhooks)
     names = {registration.NAME, overlap.NAME, *webhooks}
     assert not names & of_others("webhooks")
-    assert LEASE not in of_others("leases")
+    theirs = of_others("leases")
+    for process in ("bizrq-webhooks", "bizrq-controller", "bizrq-certs", WEB):
+        info = ProcessInfo(process, f"host_1_{'0' * 8}", "1", ("1",))
+        metadata = lease_of(info, "bizrq-system")["metadata"]
+        assert metadata["name"].startswith("bizrq-")
+        assert metadata["name"] not in theirs
+    assert LEASE not in theirs
     cluster_wide = [obj for obj in INSTALLED if "namespace" not in obj["metadata"]]
     for obj in cluster_wide:
         if obj["kind"] != "CustomResourceDefinition":
@@ -137,8 +146,9 @@ def test_ports_are_free_in_a_pod_with_a_sidecar_and_take_none_of_a_node() -> Non
     nodes = {port for user in OTHERS["nodes"] for port in user["ports"]}
     specs = [obj["spec"]["template"]["spec"] for obj in INSTALLED if obj["kind"] == "Deployment"]
     ports = [port for spec in specs for container in spec["containers"] for port in container["ports"]]
-    assert len(specs) == 3
+    assert len(specs) == 4
     assert not sidecars & {port["containerPort"] for port in ports}
     assert not any(spec.get("hostNetwork") for spec in specs)
     assert not any("hostPort" in port for port in ports)
-    assert {8443, 9090, 9092} & nodes == set(), "who runs the processes on a node changes 9091, which Calico may have"
+    taken = {port["containerPort"] for port in ports} & nodes
+    assert taken == {9091, 9093}, "docs/operations.md names the ports that another program of a node may have"
