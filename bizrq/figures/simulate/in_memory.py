@@ -68,6 +68,11 @@ class OverlayReader:
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
     ) -> tuple[list[Object], str]:
+
+        def placed(obj: Object) -> Object:
+            # What is kept of an object may lack its name.
+            return {"place": reference_of(obj), "kept": obj if transform is None else transform(obj)}
+
         key = resource, namespace, label_selector, field_selector, transform
         if key not in self._listed:
             self._listed[key] = await _found(
@@ -78,7 +83,7 @@ class OverlayReader:
                     field_selector=field_selector,
                     limit=limit,
                     timeout=timeout,
-                    transform=transform,
+                    transform=placed,
                 )
             )
         items, version = _or_raise(self._listed[key])
@@ -87,7 +92,7 @@ class OverlayReader:
             for place, obj in self._added.items()
             if place[:2] == (resource.group, resource.kind) and namespace in (None, place[2])
         }
-        others = [item for item in items if reference_of(item) not in added]
+        others = [item["kept"] for item in items if item["place"] not in added]
         selected = [obj for obj in added.values() if _is_selected(obj, label_selector)]
         return [*others, *(selected if transform is None else map(transform, selected))], version
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bizrq.store.groups import GROUPS
+from bizrq.store.reference_resolver import NODES
 from tests.cli.conftest import Bizrq, written
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -150,6 +151,24 @@ async def test_a_mistyped_model_is_named_with_what_was_meant(bizrq: Bizrq, tmp_p
     assert (result.code, "did you mean A4?" in " ".join(result.out.split())) == (0, True), result
     typo["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": "A4"}
     assert "did you mean" not in (await bizrq(words, "-f", written(tmp_path, typo))).out
+
+
+@pytest.mark.parametrize("words", ["fit", "explain"])
+async def test_the_model_of_a_node_is_known_and_no_node_stops_the_answer(
+    bizrq: Bizrq, tmp_path: Path, words: str
+) -> None:
+    """The nodes are listed for a model that no ceiling has, whether it is mistyped or not."""
+    typo = deployment("typo", "nlp", 1)
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"cpu": "A5"}}}
+    await bizrq.client.create(NODES, node)
+    try:
+        for model, is_known in (("A4x", False), ("A5", True)):
+            typo["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": model}
+            result = await bizrq(words, "-f", written(tmp_path, typo))
+            said = "is no model of any ceiling, node or gpuModels" in " ".join(result.out.split())
+            assert (result.code, result.err, said) == (0, "", not is_known), result
+    finally:
+        await bizrq.client.delete(NODES, "n1")
 
 
 async def test_the_model_of_a_stored_workload_is_checked_and_a_refusal_is_configured(
