@@ -60,6 +60,11 @@ class GroupStore:
         return self._newest.values()
 
     @property
+    def is_complete(self) -> bool:
+        """Return True: all groups are watched."""
+        return True
+
+    @property
     def by_name(self) -> Mapping[str, GroupObject]:
         """Return the newest known version of each group, as a view that follows changes."""
         return MappingProxyType(self._newest)

@@ -30,6 +30,11 @@ class GroupReader(Protocol):
         """Return the newest known version of each group."""
         ...
 
+    @property
+    def is_complete(self) -> bool:
+        """Return False where there may be groups that may not be read."""
+        ...
+
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         """Return the stored group, read now, or None if it does not exist. Raise ApiError or Unreachable."""
         ...

@@ -230,3 +230,19 @@ async def test_somebody_without_any_right_is_told_nothing_false(people: People, 
     assert result.code == 4
     assert result.plain.startswith("unknown Deployment team/web")
     assert "fits" not in result.plain
+
+
+async def test_no_ceiling_is_denied_where_not_all_groups_may_be_read(people: People, tmp_path: Path) -> None:
+    new, stored = (_in("team", deployment(name, "nlp", 1)) for name in ("new", "stored"))
+    for each in (new, stored):
+        each["metadata"]["labels"] |= {"biz.group.resource.quota/cpu-type": "A4"}
+    path = written(tmp_path, new)
+    await people.client.create(DEPLOYMENTS, stored)
+    try:
+        for who in (EDITOR, READER):
+            for words in (["fit", "-f", path], ["explain", "-f", path], ["explain", "deployment/stored"]):
+                said = " ".join((await people(who, *words)).plain.split())
+                assert "no ceiling limits it" not in said, said
+                assert "whether a ceiling limits 'A4' is unknown: not all groups are read" in said, (who, words, said)
+    finally:
+        await people.client.delete(DEPLOYMENTS, "stored", "team")

@@ -16,7 +16,7 @@ from bizrq.kube.client import ApiError, Unreachable
 from bizrq.store.ports import ObjectReader
 from bizrq.store.reference_resolver import NODES
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.devices.models import known_model, models_named, unknown_model
+from bizrq.workloads.devices.models import known_model, models_named, unknown_model, unread_model
 
 #: Seconds for which the models of all ceilings, and of all nodes, are remembered.
 _CEILINGS, _NODES = 10.0, 300.0
@@ -26,7 +26,7 @@ _PATIENCE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class UnknownModels:
-    """Sentences about unknown models; `is_sure` is False where the nodes could not be read."""
+    """Sentences about unknown models; `is_sure` is False where nodes or groups could not be read."""
 
     sentences: Collection[str]
     is_sure: bool
@@ -41,12 +41,15 @@ class KnownModels:
         config: CountingConfig,
         ceilings: Callable[[], Collection[str]],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        is_complete: bool = True,
     ) -> None:
-        """`ceilings` returns the names in `hard` of all groups."""
+        """`ceilings` returns the names in `hard` of all groups, or unless `is_complete` of those that may be read."""
         self._client = client
         self._config = config
         self._all_ceilings = ceilings
         self._clock = clock
+        self._is_complete = is_complete
         self._ceilings: frozenset[tuple[str, str]] = frozenset()
         self._ceilings_until = -math.inf
         self._labels: frozenset[str] | None = None
@@ -70,6 +73,8 @@ class KnownModels:
         labels = await self._of_nodes(seconds)
         if labels is not None:
             named = {(sort, model) for sort, model in named if model not in labels}
+        if not self._is_complete:
+            return UnknownModels([unread_model(*each) for each in sorted(named)], is_sure=False) if named else None
         known = self._ceilings | {("gpu", model) for model in config.gpu_models}
         where = "any ceiling, node or gpuModels" if labels is not None else "any ceiling or gpuModels (nodes not read)"
         sentences = [unknown_model(sort, model, known, where) for sort, model in sorted(named)]

@@ -88,7 +88,9 @@ class WorkloadHandler:
         self._children = children
         self._owner_trust = owner_trust
         self._payers = payers
-        self._models = KnownModels(context.client, context.config, lambda: _ceilings(context))
+        self._models = KnownModels(
+            context.client, context.config, lambda: _ceilings(context), is_complete=context.groups.is_complete
+        )
         self._adoption = Adoption(context)
         self._older = OlderVersions(context)
         self._later = LaterObjects(context)

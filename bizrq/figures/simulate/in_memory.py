@@ -143,6 +143,10 @@ class InMemoryGroupStore:
     def values(self) -> Collection[GroupObject]:
         return self._groups.values()
 
+    @property
+    def is_complete(self) -> bool:
+        return self._fetch is None
+
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         if name not in self._groups and self._fetch is not None:
             try:

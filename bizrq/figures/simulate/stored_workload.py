@@ -116,7 +116,13 @@ async def find_workload(
     found = replace(found, is_group_unread=is_unread, remarks=[*found.remarks, *([RELEASED] if of_payers else [])])
     if found.cost is not None:
         known = {name for group in groups for name in group.spec.hard}
-        found = replace(found, remarks=[*found.remarks, *await _unknown_models(client, found.cost, known, settings)])
+        found = replace(
+            found,
+            remarks=[
+                *found.remarks,
+                *await _unknown_models(client, found.cost, known, settings, is_complete=fetch is None),
+            ],
+        )
     found = await _with_later(found, obj, adapter, DryRun(client, settings, groups, [obj], fetch=fetch))
     if found.cost is None or found.account is None or adapter.scale is None or found.has_ended:
         return found, sorted(resolver.unread)
@@ -137,10 +143,10 @@ async def _with_later(found: StoredWorkload, obj: Object, adapter: Adapter, dry_
 
 
 async def _unknown_models(
-    client: KubeClient, cost: Resources, ceilings: Collection[str], settings: Settings
+    client: KubeClient, cost: Resources, ceilings: Collection[str], settings: Settings, *, is_complete: bool
 ) -> Sequence[str]:
     """Return a sentence for each model of a cost that no ceiling, node or configured model has."""
-    models = KnownModels(client, settings.counting, lambda: ceilings)
+    models = KnownModels(client, settings.counting, lambda: ceilings, is_complete=is_complete)
     found = await models.unknown(cost, (), _SECONDS)
     return list(found.sentences) if found is not None else []
 

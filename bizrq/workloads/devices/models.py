@@ -157,6 +157,11 @@ def unknown_model(sort: str, model: str, known: Iterable[tuple[str, str]], where
     return f"{MODEL_LABELS[sort]}: {describe_value(model)} is no model of {where}{meant}; no ceiling limits it"
 
 
+def unread_model(sort: str, model: str) -> str:
+    """Return the sentence about a model that is not known where not all groups may be read."""
+    return f"{MODEL_LABELS[sort]}: whether a ceiling limits {describe_value(model)} is unknown: not all groups are read"
+
+
 def same_model(a: str, b: str, config: CountingConfig) -> bool:
     """Return True if two names are of one model, in any spelling."""
     return a == b or (known_model(a, config) or a) == (known_model(b, config) or b)

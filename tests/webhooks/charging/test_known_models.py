@@ -82,3 +82,19 @@ async def test_unread_nodes_make_the_answer_unsure() -> None:
     assert found is not None
     assert not found.is_sure
     assert "(nodes not read)" in next(iter(found.sentences))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("limits.cpu.A4", None),
+        ("limits.cpu.EPYC", None),
+        ("limits.cpu.A4x", "biz.group.resource.quota/cpu-type: whether a ceiling limits 'A4x' is unknown: not all "
+         "groups are read"),
+    ],
+)  # fmt: skip
+async def test_nothing_is_denied_of_ceilings_that_may_not_be_read(resource: str, said: str | None) -> None:
+    models = KnownModels(Nodes([NODE]), CONFIG, lambda: CEILINGS, is_complete=False)
+    found = await models.unknown([resource], (), 10)
+    assert (found and (list(found.sentences), found.is_sure)) == (said and ([said], False))
