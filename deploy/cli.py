@@ -52,10 +52,11 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists
 groups with enough left, at most 20: `{group, relation, left}`, where `relation` is `parent` or `sibling`. `unread`
-lists what the answer depends on and you may not read. Then `fits` is null, and `reason` and `message` are those of the
-answer without it. `later` lists what the object will make, such as a Job, and its largest state (`largest` is true), as
-they would be decided now: `{what, kind, name, group, largest, fits, reason, message, resources, violations}`. An object
-whose Jobs or Deployments do not fit does not fit; where only its largest state does not, it fits.
+lists what the answer depends on and you may not read, or nobody here knows. Then `fits` is null, and `reason` and
+`message` are those of the answer without it, null where that says nothing. `later` lists what the object will make,
+such as a Job, and its largest state (`largest` is true), as they would be decided now: `{what, kind, name, group,
+largest, fits, reason, message, resources, violations}`. An object whose Jobs or Deployments do not fit does not fit;
+where only its largest state does not, it fits.
 
 In `explain KIND/NAME`, `reason` is `Charged`, `PaidByOwner`, `PaidByFormerOwner`, `KindNotCharged`, `NoGroup`,
 `NoSuchGroup` or `Unreadable`; a resource has `{unit, hard, taken, left, costs}`. In `explain GROUP`, the `reason` of a

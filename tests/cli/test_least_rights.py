@@ -217,6 +217,13 @@ async def test_fit_answers_with_get_on_the_group_and_is_unknown_without_it(peopl
     unknown = await people(EDITOR, "fit", "-f", path, "--config", config, "-o", "json")
     [answer] = json.loads(unknown.out)
     assert (unknown.code, answer["fits"], answer["unread"]) == (4, None, ["group nlp"])
+    # That the group does not exist is no answer: it may.
+    assert (answer["reason"], answer["message"]) == (None, None)
+    for verb in ("fit", "explain"):
+        said = (await people(EDITOR, verb, "-f", path, "--config", config)).plain
+        assert "it depends on group nlp, which you may not read" in said, said
+        assert "without that" not in said, said
+        assert "does not exist" not in said, said
     assert (await people(READER, "fit", "-f", written(tmp_path, one), "--config", config)).code == 0
     # Whether a group exists that they may not read is unknown, too.
     assert (await people(READER, "fit", "-f", written(tmp_path, gone), "--config", config)).code == 4

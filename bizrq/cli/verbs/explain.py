@@ -17,7 +17,6 @@ from bizrq.cli.options import Config, Namespace, settings_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document, print_table
 from bizrq.cli.verbs.fit import FitOutput, TextOutput, end_unsure, run_dry_run
-from bizrq.figures.words import few
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,10 +114,10 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
     from rich.text import Text
 
     from bizrq.cli.output import terminal
-    from bizrq.figures.simulate.wording import later_sentences, most_replicas, sentences
+    from bizrq.figures.simulate.wording import dependence, later_sentences, most_replicas, sentences
 
     if outcome.is_unknown:
-        console.print(Text.assemble("  ", ("Unknown", "yellow"), f": it depends on {few(outcome.unread)}."))
+        console.print(Text.assemble("  ", ("Unknown", "yellow"), f": {dependence(outcome)}."))
         return
     if outcome.fits:
         most = most_replicas(outcome)

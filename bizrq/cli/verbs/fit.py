@@ -12,7 +12,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.manifests import Files, Recursive, read_objects
 from bizrq.cli.options import Config, Namespace, settings_of
-from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure
+from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure, warn
 from bizrq.cli.output.tables import OutputFormat, print_document
 from bizrq.figures.words import few
 
@@ -65,7 +65,10 @@ def fit(
 
 def end_unsure(outcomes: Iterable[DryRunOutcome]) -> None:
     """End with the exit code for an unknown answer where one is."""
-    if any(outcome.is_unknown for outcome in outcomes):
+    found = list(outcomes)
+    if any(outcome.undecided for outcome in found):
+        warn("say with --config with which configuration bizrq runs here")
+    if any(outcome.is_unknown for outcome in found):
         raise typer.Exit(EXIT_UNKNOWN)
 
 

@@ -19,10 +19,10 @@ from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.api.group import GroupObject
 from bizrq.api.review import GroupVersionKind, GroupVersionResource, Request, UserInfo
 from bizrq.figures.simulate.in_memory import Fetch, InMemoryGroupStore, OverlayReader, RecordingReserver
-from bizrq.figures.simulate.installed import PLACE
+from bizrq.figures.simulate.installed import UnknownSettings
 from bizrq.figures.simulate.lookup import RELEASED, FileReferenceReader, describe_unread, readable_payers
 from bizrq.figures.simulate.manifest import as_written, place_of
-from bizrq.figures.simulate.outcome import DryRunOutcome
+from bizrq.figures.simulate.outcome import NO_GROUP, DryRunOutcome
 from bizrq.figures.simulate.reviews import SYSTEM_NAMESPACE, ReviewedKind, reviewed_kinds
 from bizrq.figures.simulate.unsure import UnsureAuthorizer
 from bizrq.figures.words import few
@@ -58,8 +58,6 @@ _Recorded = tuple[str, Charge, Account | None]
 _TIMEOUT = 30.0
 #: The reason of a handler that could not read something: the user may have fewer rights than the webhooks.
 _UNREADABLE = Reason.TIMEOUT
-#: The reasons of what names a group that does not exist.
-_NO_GROUP = (Reason.NO_GROUP, Reason.PARENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +96,13 @@ class DryRun:
         groups: Iterable[GroupObject],
         documents: Sequence[object],
         *,
-        is_configured: bool = True,
+        unknown: UnknownSettings | None = None,
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` measures the time for each verdict, in seconds.
 
-        Unless `is_configured`, the rights that the webhooks ask for are unknown: what lacks one is granted with a
+        Where the settings are `unknown`, so are the rights that the webhooks ask for: what lacks one is granted with a
         warning. `fetch` reads a group that is not among `groups`; without it there is no other.
         """
         settings = settings.around(SYSTEM_NAMESPACE)
@@ -119,7 +117,10 @@ class DryRun:
         self._resolver = FileReferenceReader(self._reader, settings.registry, self._manifests)
         self._payers = _Payers()
         reviewer = SelfAccessReviewer(client)
-        self._unsure = None if is_configured else UnsureAuthorizer(self._reader, self._groups, reviewer)
+        self._unknown = unknown
+        #: What an answer depends on besides what is unread.
+        self._undecided: set[str] = set()
+        self._unsure = UnsureAuthorizer(self._reader, self._groups, reviewer, unknown.why) if unknown else None
         authorizer = self._unsure or Authorizer(self._reader, self._groups, reviewer, settings.rights)
         self._handlers = handlers(
             self._reader,
@@ -161,14 +162,14 @@ class DryRun:
             self._resolver.note(each)
         was_stored = place in self._stored
         outcome = await self._outcome(number, manifest)
-        unread = sorted(self._resolver.unread | self._groups.unread)
+        unread, undecided = sorted(self._resolver.unread | self._groups.unread), sorted(self._undecided)
         self._forget_unread()
         if outcome is None:
             return None
         # Only what is stored can have been released.
         released = [RELEASED] if self._payers.unread and was_stored else []
         more = [*released, *self._assumed(outcome), *self._order(number, outcome)]
-        return replace(outcome, unread=unread, warnings=[*outcome.warnings, *more])
+        return replace(outcome, unread=unread, undecided=undecided, warnings=[*outcome.warnings, *more])
 
     def _assumed(self, outcome: DryRunOutcome) -> list[str]:
         """Warn of an answer that depends on what a group of these files uses and no recount has counted yet."""
@@ -180,7 +181,7 @@ class DryRun:
 
     def _order(self, number: int, outcome: DryRunOutcome) -> list[str]:
         """Say of a group that does not exist where it is in these files."""
-        if not isinstance(outcome.verdict, Denied) or outcome.verdict.reason not in _NO_GROUP:
+        if not isinstance(outcome.verdict, Denied) or outcome.verdict.reason not in NO_GROUP:
             return []
         name = outcome.group
         places = [
@@ -194,7 +195,7 @@ class DryRun:
     def _forget_unread(self) -> None:
         """Begin to note anew what an answer depends on."""
         self._unread |= self._resolver.unread | self._groups.unread
-        self._resolver.unread, self._groups.unread = set(), set()
+        self._resolver.unread, self._groups.unread, self._undecided = set(), set(), set()
 
     # Gather
 
@@ -337,10 +338,10 @@ class DryRun:
             verdict = answer.verdict
             warnings += answer.warnings
             later += [self._later(each, outcome) for each in answer.later]
-            if self._unsure is not None:
+            if self._unsure is not None and self._unknown is not None:
                 warnings += (lacking := self._unsure.taken())
                 if lacking:
-                    self._resolver.unread.add(PLACE)
+                    (self._undecided if self._unknown.may_read else self._resolver.unread).add(self._unknown.what)
             if path != "/validate/workloads" and isinstance(verdict, Denied) and verdict.reason is _UNREADABLE:
                 # The user may not list what could refer to this object.
                 self._resolver.unread.add(

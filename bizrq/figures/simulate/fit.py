@@ -11,7 +11,7 @@ from typing import Any
 from bizrq.api.group import GroupObject
 from bizrq.figures.simulate.dry_run import DryRun
 from bizrq.figures.simulate.in_memory import Fetch
-from bizrq.figures.simulate.installed import installed_settings
+from bizrq.figures.simulate.installed import UnknownSettings, installed_settings
 from bizrq.figures.simulate.manifest import in_namespace
 from bizrq.figures.simulate.outcome import DryRunOutcome
 from bizrq.kube.client import KubeClient
@@ -35,6 +35,5 @@ async def fit(
     """
     here = [in_namespace(document, namespace) for document in documents]
     found = settings if settings is not None else await installed_settings(client)
-    is_configured = found is not None
-    known = found if found is not None else load(None)
-    return await DryRun(client, known, groups, here, is_configured=is_configured, fetch=fetch).outcomes()
+    unknown, known = (found, load(None)) if isinstance(found, UnknownSettings) else (None, found)
+    return await DryRun(client, known, groups, here, unknown=unknown, fetch=fetch).outcomes()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
-from bizrq.quota.verdict import Granted, Verdict
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+
+#: The reasons of what names a group that does not exist.
+NO_GROUP = (Reason.NO_GROUP, Reason.PARENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class DryRunOutcome:
     is_chargeable: bool = True
     unread: Sequence[str] = ()
     """What the verdict depends on and the user may not read, sorted: then the verdict is no answer."""
+    undecided: Sequence[str] = ()
+    """What else the verdict depends on and nobody here knows, sorted."""
     later: Sequence[DryRunOutcome] = ()
     """What the object will make or grow to, as it would be decided now."""
     what: str = ""
@@ -41,7 +46,15 @@ class DryRunOutcome:
 
     @property
     def is_unknown(self) -> bool:
-        return bool(self.unread)
+        return bool(self.unread or self.undecided)
+
+    @property
+    def is_of_unread(self) -> bool:
+        """Return whether it is refused only because something is unread: such a refusal says nothing."""
+        if not isinstance(self.verdict, Denied) or not self.unread:
+            return False
+        is_missing = self.verdict.reason in NO_GROUP and f"group {self.group}" in self.unread
+        return is_missing or self.verdict.reason is Reason.TIMEOUT
 
     @property
     def is_granted(self) -> bool:

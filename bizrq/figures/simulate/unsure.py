@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bizrq.api.config import RightsConfig
 from bizrq.api.review import Request
-from bizrq.figures.simulate.installed import PLACE
 from bizrq.quota.verdict import Denied, Reason
 from bizrq.store.ports import AccessReviewer, GroupReader, ObjectReader
 from webhooks.charging.authorization import Authorizer
@@ -16,8 +15,10 @@ _RIGHTS = frozenset({Reason.MAY_NOT_USE, Reason.MAY_NOT_GRANT})
 class UnsureAuthorizer(Authorizer):
     """Asks for every right, and keeps what the webhooks would say if they asked, too."""
 
-    def __init__(self, client: ObjectReader, groups: GroupReader, reviewer: AccessReviewer) -> None:
+    def __init__(self, client: ObjectReader, groups: GroupReader, reviewer: AccessReviewer, why: str) -> None:
+        """`why` says why it is unknown."""
         super().__init__(client, groups, reviewer, RightsConfig(use=True, grant=True))
+        self._why = why
         #: Each once, in order.
         self._lacking: dict[str, None] = {}
 
@@ -25,8 +26,7 @@ class UnsureAuthorizer(Authorizer):
         """Return the warnings of the changes that were checked since the last call."""
         found, self._lacking = list(self._lacking), {}
         return [
-            f"the cluster refuses this if it asks for rights, which is unknown: {PLACE} cannot be read; it would say: "
-            f"{message}"
+            f"the cluster refuses this if it asks for rights, which is unknown: {self._why}; it would say: {message}"
             for message in found
         ]
 

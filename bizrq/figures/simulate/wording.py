@@ -39,15 +39,16 @@ def as_json(outcome: DryRunOutcome) -> dict[str, Any]:
     `reason` is the code of the refusal and `message` its text; both are None if the manifest fits. `fits` is None where
     it depends on what the user may not read, which `unread` lists: the rest is the answer without that.
     """
+    denied = outcome.verdict if isinstance(outcome.verdict, Denied) and not outcome.is_of_unread else None
     return {
         "kind": outcome.kind,
         "namespace": outcome.namespace,
         "name": outcome.name,
         "group": outcome.group,
         "fits": None if outcome.is_unknown else outcome.fits,
-        "unread": list(outcome.unread),
-        "reason": outcome.verdict.reason.value if isinstance(outcome.verdict, Denied) else None,
-        "message": refusal(outcome) or None,
+        "unread": [*outcome.unread, *outcome.undecided],
+        "reason": denied.reason.value if denied is not None else None,
+        "message": refusal(outcome) or None if denied is not None else None,
         "resources": _demand_as_json(outcome),
         "violations": [_violation_as_json(v) for v in violations(outcome)],
         "maxReplicas": most_replicas(outcome),
@@ -123,8 +124,14 @@ def standing_as_json(account: Account, name: str) -> dict[str, Any]:
 def unknown_sentences(outcome: DryRunOutcome) -> list[str]:
     """Return what an unknown answer depends on, and what would be the answer without it."""
     without = "admitted" if outcome.is_granted else f"refused: {refusal(outcome)}"
-    lines = [f"warning: {warning}" for warning in outcome.warnings]
-    return [f"it depends on {few(outcome.unread)}, which you may not read; without that it is {without}", *lines]
+    end = "" if outcome.is_of_unread else f"; without that it is {without}"
+    return [f"{dependence(outcome)}{end}", *(f"warning: {warning}" for warning in outcome.warnings)]
+
+
+def dependence(outcome: DryRunOutcome) -> str:
+    """Return what an unknown answer depends on."""
+    unread = [f"{few(outcome.unread)}, which you may not read"] if outcome.unread else []
+    return f"it depends on {', and on '.join([*unread, *outcome.undecided])}"
 
 
 def violations(outcome: DryRunOutcome) -> Sequence[Violation]:
