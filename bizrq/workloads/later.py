@@ -27,7 +27,7 @@ from bizrq.workloads.validation import (
 
 Object = dict[str, Any]
 
-#: KEDA scales to so many replicas where a ScaledObject does not say (keda `scaledobject_types.go`).
+#: KEDA scales to so many replicas, or Jobs, where nothing says how many (keda `scaledobject_types.go`).
 _KEDA_DEFAULT = 100
 #: The longest name that an API server stores.
 _LONGEST = 253
@@ -61,7 +61,7 @@ def later(obj: Object, adapter: Adapter) -> list[Later]:
 
     None for kinds that neither make charged objects nor grow on their own, and while the object is suspended.
     """
-    makes = _MAKERS.get(adapter.code or "")
+    makes = _MAKERS.get(adapter.code or adapter.kind)
     grown = _GROWN.get((adapter.group, adapter.kind), _elastic)(obj, adapter) if makes is None else None
     if makes is None and grown is None:
         return []
@@ -109,6 +109,24 @@ def _jobs(obj: Object, subject: str, adapter: Adapter) -> list[Later]:
     template = expect_map(spec.get("jobTemplate"), "spec.jobTemplate")
     job = _made(obj, "batch/v1", "Job", _name(obj), labels_of(template), expect_map(template.get("spec"), "spec"))
     return [Later(f"each Job of {subject}", job)]
+
+
+def _scaled_jobs(obj: Object, subject: str, adapter: Adapter) -> list[Later]:
+    """Return a Job of a ScaledJob, which has its labels, and one as large as all that KEDA runs at the same time."""
+    spec, path = expect_map(obj.get("spec"), "spec"), "spec.jobTargetRef"
+    target = expect_map(spec.get("jobTargetRef"), path)
+    given = spec.get("maxReplicaCount")
+    most = expect_count(_KEDA_DEFAULT if given is None else given, "spec.maxReplicaCount")
+
+    def job(number: int) -> Object:
+        sizes = {key: target.get(key) for key in ("parallelism", "completions") if target.get(key) is not None}
+        grown = {key: expect_count(size, f"{path}.{key}") * number for key, size in {"parallelism": 1, **sizes}.items()}
+        return _made(obj, "batch/v1", "Job", _name(obj), labels_of(obj), {**target, **grown})
+
+    begins = [Later(f"each Job of {subject}", job(1))] if most else []
+    if not 1 < most < MAX_COUNT:
+        return begins
+    return [*begins, Later(f"{subject} in its largest state ({most} Jobs)", job(most), is_growth=True)]
 
 
 def _applications(obj: Object, subject: str, adapter: Adapter) -> list[Later]:
@@ -205,6 +223,7 @@ def _spark(obj: Object, adapter: Adapter) -> tuple[Object, str] | None:
 
 _MAKERS: Final[Mapping[str, Callable[[Object, str, Adapter], list[Later]]]] = {
     "cronjob": _jobs,
+    "ScaledJob": _scaled_jobs,
     "scheduledsparkapplication": _applications,
     "inferenceservice": _services,
     "knative-service": _revisions,

@@ -240,6 +240,16 @@ def cronjob(name: str, group: str | None, *, cpu: Any = "1", namespace: str = "d
     }
 
 
+def scaled_job(name: str, group: str | None, *, cpu: Any = "1", **spec: Any) -> Object:
+    """A ScaledJob of KEDA whose Jobs have one pod of so much cpu."""
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledJob",
+        "metadata": {"name": name, "namespace": "default", "labels": {LABEL: group} if group else {}},
+        "spec": {"jobTargetRef": {"template": changed_spec(template(cpu), restartPolicy="Never")}, **spec},
+    }
+
+
 def changed_spec(pods: Object, **spec: Any) -> Object:
     return {**pods, "spec": {**pods["spec"], **spec}}
 

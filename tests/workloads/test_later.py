@@ -17,7 +17,17 @@ from bizrq.workloads.later import Later, later, scaling
 from bizrq.workloads.lookup import EmptyLookup
 from bizrq.workloads.validation import MAX_COUNT, Malformed
 from tests.support.hostile import mutated
-from tests.support.objects import Object, cronjob, deployment, elastic, inference_service, ray_spec, rayjob, template
+from tests.support.objects import (
+    Object,
+    cronjob,
+    deployment,
+    elastic,
+    inference_service,
+    ray_spec,
+    rayjob,
+    scaled_job,
+    template,
+)
 
 REGISTRY, COUNTING = builtin_registry(), settings({}).counting
 
@@ -79,6 +89,15 @@ OF_RAY = "maxReplicas of its workers"
     ("obj", "expected"),
     [
         (cronjob("c", "nlp", cpu=50, namespace="team"), [("each Job of CronJob team/c", 50)]),
+        (
+            scaled_job("j", "nlp", cpu=2, maxReplicaCount=5),
+            [("each Job of ScaledJob default/j", 2), ("ScaledJob default/j in its largest state (5 Jobs)", 10)],
+        ),
+        (scaled_job("j", "nlp", cpu=2, maxReplicaCount=1), [("each Job of ScaledJob default/j", 2)]),
+        (
+            scaled_job("j", "nlp"),
+            [("each Job of ScaledJob default/j", 1), ("ScaledJob default/j in its largest state (100 Jobs)", 100)],
+        ),
         (scheduled(), [("each SparkApplication of ScheduledSparkApplication team/s", 2)]),
         (inference_service("i", "nlp", cpu=4), [("Deployment i-predictor of InferenceService default/i", 4)]),
         (
@@ -140,6 +159,7 @@ def test_ray_grows_to_the_bounds_of_its_workers(kind: str, key: str | None) -> N
         ray("RayCluster", None),
         scaled_ray(most=MAX_COUNT),
         scheduled(suspend=True),
+        scaled_job("j", "nlp", maxReplicaCount=0),
         {**cronjob("c", "nlp"), "spec": {**cronjob("c", "nlp")["spec"], "suspend": True}},
         inference_service("i", "nlp", least=0, most=MAX_COUNT),
     ],
@@ -153,6 +173,8 @@ def test_nothing_is_made_of_what_is_suspended_and_no_bound_is_no_largest_state(o
     "obj",
     [
         elastic("e", "nlp", 2, -1),
+        scaled_job("j", "nlp", maxReplicaCount="5"),
+        scaled_job("j", "nlp", jobTargetRef=5),
         scaled_ray(most="9"),
         {**cronjob("c", "nlp"), "spec": {"jobTemplate": 5}},
         {**cronjob("c", "nlp"), "spec": {"jobTemplate": {"metadata": {"labels": []}}}},
@@ -170,6 +192,7 @@ def test_what_cannot_be_read_is_malformed(obj: Object) -> None:
 def test_hostile_objects_raise_nothing_else_and_make_no_long_name() -> None:
     whole = [
         cronjob("c", "nlp"),
+        scaled_job("j", "nlp", maxReplicaCount=5),
         inference_service("i", "nlp", most=5),
         scaled_ray(),
         elastic("e", "nlp", 1, 2),

@@ -27,6 +27,7 @@ from tests.support.objects import (
     inference_service,
     node,
     rollout,
+    scaled_job,
     sharing,
     tfjob,
 )
@@ -358,6 +359,19 @@ async def test_a_cron_job_fits_only_if_its_jobs_do(bizrq: Bizrq, tmp_path: Path)
     # Its Jobs run later, and take nothing from what follows.
     both = written(tmp_path, cronjob("nightly", "vision", cpu=12), deployment("web", "vision", 12))
     assert (await bizrq("fit", "-f", both)).code == 0
+
+
+async def test_a_scaled_job_fits_only_if_its_jobs_do_and_is_sure_only_if_all_do(bizrq: Bizrq, tmp_path: Path) -> None:
+    result = await bizrq("fit", "-f", written(tmp_path, scaled_job("queue", "vision", cpu=50, maxReplicaCount=2)))
+    assert result.code == 1
+    assert "each Job of ScaledJob default/queue would be refused now:\n     limits.cpu: asks for 50" in result.plain
+    many = written(tmp_path, scaled_job("queue", "vision", cpu=2, maxReplicaCount=40))
+    result = await bizrq("fit", "-f", many)
+    assert (result.code, "(40 Jobs) would be refused now" in " ".join(result.plain.split())) == (0, True), result
+    assert (await bizrq("fit", "-f", many, "--strict")).code == 1
+    assert "(40 Jobs) would be refused now" in " ".join((await bizrq("explain", "-f", many)).plain.split())
+    few = written(tmp_path, scaled_job("queue", "vision", cpu=2, maxReplicaCount=4))
+    assert (await bizrq("fit", "-f", few, "--strict")).code == 0
 
 
 async def test_the_deployments_of_an_inference_service_are_judged(bizrq: Bizrq, tmp_path: Path) -> None:

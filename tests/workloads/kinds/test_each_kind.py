@@ -99,6 +99,10 @@ EACH: list[tuple[str, str, Object, dict[str, Any], list[Object]]] = [
       "flags": ["spec.suspend", "spec.dynamicAllocation.enabled"]}, []),
     ("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", {
         "template": {"type": "Scala", "driver": {"cores": 1}, "executor": {"instances": 1}}}, {}, []),
+    ("keda.sh/v1alpha1", "ScaledJob", {
+        "minReplicaCount": 2, "jobTargetRef": {"parallelism": 2, "completions": 4, "template": POD}},
+     {"counts": ["spec.minReplicaCount", "spec.jobTargetRef.parallelism", "spec.jobTargetRef.completions"],
+      "templates": ["spec.jobTargetRef.template"]}, []),
     ("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"minReplicas": 2, "model": {
         "resources": {"limits": {"cpu": "1"}}}}}, {"counts": ["spec.predictor.minReplicas"]}, []),
     ("serving.knative.dev/v1", "Service", {"template": POD}, {"templates": ["spec.template"]}, []),
