@@ -12,15 +12,12 @@ from typing import Any, Final
 from bizrq.api import policies
 from bizrq.settings import Settings
 from bizrq.workloads.kinds.declaration import RoleDeclaration
-from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+from bizrq.workloads.labels import KNOWN, LABEL, PREFIX
 
 Object = dict[str, Any]
 
 #: The name of the policy and of its binding.
 NAME: Final = "bizrq-labels"
-#: What the keys of our labels begin with.
-PREFIX: Final = "biz.group.resource."
-KNOWN: Final = (LABEL, *MODEL_LABELS.values(), REQUIRED)
 #: Templates of kinds that no declaration describes: the Job of a CronJob, and its pods.
 _TEMPLATES: Final = (("spec", "jobTemplate"), ("spec", "jobTemplate", "spec", "template"))
 _IS_UNKNOWN: Final = f"k.startsWith('{PREFIX}') && !(k in {list(KNOWN)!r})"
@@ -52,11 +49,13 @@ def objects(settings: Settings, namespace: str) -> list[Object]:
         ".filter(keys, keys.size() > 0)",
     }
     known = ", ".join(KNOWN)
+    others = ", ".join(key for key in KNOWN if key != LABEL)
     rejected = {
         "expression": "variables.added.size() == 0",
         "message": f"bizrq reads no such label, so it has no effect; it reads {known}",
         "messageExpression": "'bizrq reads no label ' + string(variables.added[0][0]) + "
-        f"', so it has no effect; did you mean one of {known}?'",
+        "', so it has no effect; did you mean ' + (string(variables.added[0][0]).contains('/') ? "
+        f"'one of {others}?' : '{LABEL}?')",
         "reason": "Invalid",
     }
     policy = policies.policy(

@@ -9,7 +9,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from bizrq.workloads.validation import Malformed, describe_value, expect_map, expect_text, get_path, malformed
+from bizrq.units.text import printable
+from bizrq.workloads.validation import (
+    Malformed,
+    describe_value,
+    expect_map,
+    expect_text,
+    get_path,
+    malformed,
+    suggestion,
+)
 
 LABEL: Final = "biz.group.resource.quota"
 #: The label of a Namespace whose workloads must all charge a group, with the value "true".
@@ -19,6 +28,11 @@ MODEL_LABELS: Final[Mapping[str, str]] = {
     "memory": f"{LABEL}/memory-type",
     "gpu": f"{LABEL}/gpu-type",
 }
+
+#: What the keys of our labels begin with.
+PREFIX: Final = "biz.group.resource."
+#: Every key of ours.
+KNOWN: Final = (LABEL, *MODEL_LABELS.values(), REQUIRED)
 
 #: Models by what they are of: "cpu", "gpu" or "memory", sorted.
 Models: TypeAlias = tuple[tuple[str, str], ...]
@@ -41,6 +55,28 @@ def labels_of(obj: Mapping[str, Any]) -> dict[str, Any]:
 def group_of(obj: Mapping[str, Any]) -> str | None:
     """Return the group that an object's label names; None without a label or with an empty one. Raises Malformed."""
     return label_value(labels_of(obj), LABEL)
+
+
+def unknown_keys(obj: object) -> list[str]:
+    """Return the keys like ours that nothing reads, of an object's labels and of those of its templates, sorted."""
+    found: set[str] = set()
+    rest = [obj]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, list):
+            rest += each
+        elif isinstance(each, dict):
+            rest += each.values()
+            metadata = each.get("metadata")
+            labels = metadata.get("labels") if isinstance(metadata, dict) else None
+            if isinstance(labels, dict):
+                found |= {key for key in labels if isinstance(key, str) and key.startswith(PREFIX)}
+    return sorted(found - {*KNOWN})
+
+
+def unknown_label(key: str) -> str:
+    """Return the sentence about a key like ours that nothing reads."""
+    return f"bizrq reads no label {printable(key)}, so it has no effect{suggestion(key, KNOWN)}"
 
 
 def model_of(labels: Mapping[str, Any], what: str) -> str | None:

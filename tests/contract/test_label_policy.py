@@ -99,7 +99,8 @@ def resource_by_kind(obj: Object) -> Any:
 )
 async def test_an_unknown_key_is_named_wherever_it_is(denying: KubeClient, obj: Object, key: str) -> None:
     text = await said(denying, obj)
-    assert f"bizrq reads no label {key}, so it has no effect; did you mean one of biz.group.resource.quota," in text
+    meant = "one of biz.group.resource.quota/cpu-type," if "/" in key else "biz.group.resource.quota?"
+    assert f"bizrq reads no label {key}, so it has no effect; did you mean {meant}" in text
 
 
 async def test_the_template_of_a_replica_type_is_read_too(denying: KubeClient) -> None:

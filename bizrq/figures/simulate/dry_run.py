@@ -40,7 +40,7 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import is_scale, objects_in
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.labels import group_of
+from bizrq.workloads.labels import group_of, unknown_keys, unknown_label
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import group_of_write
@@ -303,8 +303,12 @@ class DryRun:
         """Return the outcome of a write's reviews; None if it has no review and is never charged. Raise Malformed."""
         request, kind = self._request(write), write.kind
         paths = kind.paths(request, self._namespace(request.namespace))
-        if kind.adapter is None and not kind.is_group and not paths:
+        unknown = self._unknown_labels(write)
+        if kind.adapter is None and not kind.is_group and not paths and not unknown:
             return None
+        if unknown and self._settings.unknown_labels == "deny":
+            return replace(uncharged, verdict=_malformed(f"{uncharged.kind} {uncharged.full_name}: {unknown[0]}"))
+        uncharged = replace(uncharged, warnings=[*uncharged.warnings, *unknown])
         outcome = await self._attributed(write, await self._decided(request, uncharged, paths))
         if outcome.is_granted:
             self._apply(write)
@@ -394,10 +398,19 @@ class DryRun:
 
     def _ignored(self, write: _Write) -> list[str]:
         """Return a warning if the workload names a group where no webhook is asked: in an unmanaged namespace."""
-        label, name, scope = group_of(write.new), write.place[2], self._settings.registry.scope
-        namespace = self._namespace(name)
-        is_known = name in scope.exempt or (namespace is not None and not scope.manages(namespace))
-        return [ignored_label(label, name)] if label is not None and is_known else []
+        label, name = group_of(write.new), write.place[2]
+        return [ignored_label(label, name)] if label is not None and self._is_unmanaged(name) else []
+
+    def _is_unmanaged(self, name: str) -> bool:
+        scope, namespace = self._settings.registry.scope, self._namespace(name)
+        return name in scope.exempt or (namespace is not None and not scope.manages(namespace))
+
+    def _unknown_labels(self, write: _Write) -> list[str]:
+        """Return what the policy on labels says: a sentence for each key like ours that the write adds."""
+        if write.kind.is_group or self._settings.unknown_labels == "ignore" or self._is_unmanaged(write.place[2]):
+            return []
+        stored = unknown_keys(write.old)
+        return [unknown_label(key) for key in unknown_keys(write.new) if key not in stored]
 
     async def _paying(self, write: _Write) -> str | None:
         """Return the group that pays for a workload. Raise ApiError, Unreachable or Malformed."""

@@ -34,7 +34,7 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import group_of
+from bizrq.workloads.labels import group_of, unknown_keys, unknown_label
 from bizrq.workloads.later import later
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.payers import Paid, PayerReason, anywhere, paid_by, place_of
@@ -113,7 +113,8 @@ async def find_workload(
             groups = [*groups, *([read] if read is not None else [])]
     found = _counted(obj, adapter, settings, groups, payer, partial(count, lookup))
     is_unread = f"group {found.group}" in resolver.unread
-    found = replace(found, is_group_unread=is_unread, remarks=[*found.remarks, *([RELEASED] if of_payers else [])])
+    more = [*map(unknown_label, unknown_keys(obj)), *([RELEASED] if of_payers else [])]
+    found = replace(found, is_group_unread=is_unread, remarks=[*found.remarks, *more])
     if found.cost is not None:
         known = {name for group in groups for name in group.spec.hard}
         found = replace(

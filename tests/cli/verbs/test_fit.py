@@ -471,6 +471,43 @@ async def test_strict_fails_for_whatever_is_not_sure(bizrq: Bizrq, tmp_path: Pat
     assert (result.code, result.err) == (1, "")
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("biz.group.resource.qouta", "biz.group.resource.quota"),
+        ("biz.group.resource.quota/cpu-typ", "biz.group.resource.quota/cpu-type"),
+    ],
+)
+async def test_a_key_like_ours_that_nothing_reads_is_a_warning(
+    bizrq: Bizrq, tmp_path: Path, key: str, meant: str
+) -> None:
+    """In the labels of the object, of a template in it, and of a Namespace."""
+    own, inner = deployment("typo", "vision", 1), deployment("typo", "vision", 1)
+    own["metadata"]["labels"][key] = "vision"
+    inner["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})[key] = "vision"
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "typo", "labels": {key: "vision"}}}
+    said = f"bizrq reads no label {key}, so it has no effect, did you mean {meant}?"
+    for obj in (own, inner, space, scaled_job("typo", None, x={"metadata": {"labels": {key: "x"}}})):
+        path = written(tmp_path, obj)
+        assert (await bizrq("fit", "-f", path)).code == 0
+        result = await bizrq("fit", "-f", path, "--strict")
+        assert (result.code, said in " ".join(result.plain.split())) == (1, True), result
+    for verb in ("explain", "usage"):
+        result = await bizrq(verb, "-f", written(tmp_path, own))
+        assert said in " ".join(result.plain.split()), result
+    await bizrq.client.create(DEPLOYMENTS, own)
+    try:
+        assert said in " ".join((await bizrq("explain", "deployment/typo")).plain.split())
+        # What is stored is told no more.
+        assert (await bizrq("fit", "-f", written(tmp_path, own), "--strict")).code == 0
+    finally:
+        await bizrq.client.delete(DEPLOYMENTS, "typo", "default")
+    config = tmp_path / "config.yaml"
+    for mode, code in (("deny", 1), ("ignore", 0)):
+        config.write_text(f"unknownLabels: {mode}")
+        assert (await bizrq("fit", "-f", written(tmp_path, own), "--strict", "--config", config)).code == code
+
+
 async def test_no_number_of_hours_is_suggested_where_they_are_spent_as_they_run(bizrq: Bizrq, tmp_path: Path) -> None:
     """A violation of such hours has an amount of cards: it says nothing of how long they run."""
     result = await bizrq("fit", "-f", written(tmp_path, tfjob("train", "vision", 2)), width=160)
