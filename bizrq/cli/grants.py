@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from bizrq.api.group import API_GROUP, PLURAL
+from bizrq.api.hours import CARD_HOURS_PLURAL
 from bizrq.units.text import printable
 
 Object = dict[str, Any]
@@ -80,6 +81,12 @@ def _check(name: str, word: str, form: str) -> None:
         raise NoSubject(f"{printable(word[:64])!r} is not {form}: use a-z, 0-9 and '-'")
 
 
+def is_doubtful(word: str) -> bool:
+    """Return True for a word with a prefix that may be a mistyped one: all of it is then the name of a user."""
+    prefix, colon, _ = word.partition(":")
+    return bool(colon) and prefix not in (*_KINDS, "system")
+
+
 def is_group_name(text: str) -> bool:
     """Return True for text that a group can be called."""
     return _GROUP.fullmatch(text) is not None
@@ -96,13 +103,16 @@ def binding_name(group: str, who: Subject, right: Right = Right.USE) -> str:
 
 
 def role(group: str, right: Right = Right.USE) -> Object:
-    """Return the role of a right to one group."""
-    rule = {"apiGroups": [API_GROUP], "resources": [PLURAL], "resourceNames": [group], "verbs": [*right.value]}
+    """Return the role of a right to one group; who reads it reads its record of hours, which has the same name."""
+    named = {"apiGroups": [API_GROUP], "resourceNames": [group]}
+    rules = [{**named, "resources": [PLURAL], "verbs": [*right.value]}]
+    if right is Right.READ:
+        rules.append({**named, "resources": [CARD_HOURS_PLURAL], "verbs": ["get"]})
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",
         "metadata": {"name": role_name(group, right), "labels": _labels(group)},
-        "rules": [rule],
+        "rules": rules,
     }
 
 

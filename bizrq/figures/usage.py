@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bizrq.api.group import KIND as GROUP_KIND
-from bizrq.figures.simulate.manifest import place_of
 from bizrq.settings import Settings
 from bizrq.units import base, quantity
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.offline import UsageRow, objects_in, usage
 from bizrq.workloads.devices.models import known_model, models_named, unknown_model
-from bizrq.workloads.labels import unknown_keys, unknown_label
-from bizrq.workloads.lookup import group_and_version
+from bizrq.workloads.labels import unknown_label
 from bizrq.workloads.validation import expect_map
 
 
@@ -29,14 +27,10 @@ class OfflineUsage:
 def usage_of(documents: Sequence[Any], settings: Settings) -> list[OfflineUsage]:
     """Return the cost of each workload; the other documents stand for the cluster."""
     rows = usage(documents, settings.counting, settings.registry)
-    labels = {place_of(each): [*map(unknown_label, unknown_keys(each))] for each in objects_in(documents)}
-    if settings.unknown_labels == "ignore":
-        labels.clear()
 
     def warnings(row: UsageRow) -> list[str]:
-        group, _ = group_and_version(row.api_version)
-        of_labels = labels.get((group, row.kind, row.namespace, row.name), [])
-        return [*of_labels, *_unknown_models(row, documents, settings.counting)]
+        keys = row.unknown_keys if settings.unknown_labels != "ignore" else ()
+        return [*map(unknown_label, keys), *_unknown_models(row, documents, settings.counting)]
 
     return [OfflineUsage(row, warnings(row)) for row in rows]
 

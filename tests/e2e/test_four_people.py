@@ -1,8 +1,8 @@
 """Four people use every verb with their own rights: it works, or it names the right that is missing.
 
-A developer has `edit` in a namespace. A lead may `get` the groups of one subtree and their records of hours, by name
-only. An administrator of bizrq has `bizrq-admin` and `view`. Finance reads with `bizrq-viewer`. Nothing that a person
-is told differs from what the administrator of the cluster is told, unless it says that it is unknown.
+A developer has `edit` in a namespace. A lead may read the groups of one subtree, as `bizrq allow --read` gives it. An
+administrator of bizrq has `bizrq-admin` and `view`. Finance reads with `bizrq-viewer`. Nothing that a person is told
+differs from what the administrator of the cluster is told, unless it says that it is unknown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import yaml
 
 import crds
 from bizrq.builtin import builtin_catalog
+from bizrq.cli import grants
 from bizrq.cli.rbac import ADMIN, VIEWER, manifests
 from bizrq.figures.changes.ceilings import change_ceilings, parse_ceilings
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
-from bizrq.store.hours import CARD_HOURS
 from tests.cli.conftest import Bizrq, CommandResult
 from tests.e2e.conftest import station_on
 from tests.support.cluster import Cluster, Real, eventually, has_kinds, sweep
@@ -45,7 +45,7 @@ from tests.support.tenant import ROLE_BINDINGS
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
 DEVELOPER, LEAD, PAT, FAY, CLUSTER_ADMIN = "dev", "lead", "pat", "fay", ""
-#: What the lead may get, by name.
+#: What the lead may read, by name.
 SUBTREE = ["four-ai", "four-nlp"]
 GPU = "requests.nvidia.com/gpu"
 
@@ -60,15 +60,6 @@ class People:
         files = {"FILE": str(self.folder / "job.yaml"), "CONFIG": str(self.folder / "config.yaml")}
         given = [files.get(word, word) for word in words.split()]
         return await self._bizrq(*given, *(["--as", who] if who else []))
-
-
-def _reads_by_name() -> Object:
-    rules = [
-        {"apiGroups": [kind.group], "resources": [kind.plural], "resourceNames": SUBTREE, "verbs": ["get"]}
-        for kind in (GROUPS, CARD_HOURS)
-    ]
-    api = "rbac.authorization.k8s.io/v1"
-    return {"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "four-lead"}, "rules": rules}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -87,8 +78,9 @@ async def people(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -
     wanted = {VIEWER, ADMIN}
     ours = (manifest.document for manifest in manifests(load(None).registry, "bizrq-system"))
     roles = [each for each in ours if each["kind"] == "ClusterRole" and each["metadata"]["name"] in wanted]
-    roles.append(_reads_by_name())
-    bindings = [bound("four-lead", LEAD), bound(ADMIN, PAT), bound("view", PAT), bound(VIEWER, FAY)]
+    roles += [grants.role(name, grants.Right.READ) for name in SUBTREE]
+    reads = [grants.binding(name, grants.subject(LEAD), grants.Right.READ) for name in SUBTREE]
+    bindings = [*reads, bound(ADMIN, PAT), bound("view", PAT), bound(VIEWER, FAY)]
     async with station_on(cluster), KubeClient.from_kubeconfig(path) as client:
         await has_kinds(client, crds.stand_ins())
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "four-team"}})

@@ -10,6 +10,7 @@ from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
+from bizrq.units.text import printable
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -48,6 +49,9 @@ def allow(
         raise Failure(str(error), EXIT_BAD_INPUT) from None
     if not grants.is_group_name(group):
         raise Failure(f"there is no group {group[:64]!r}: no group can have this name", EXIT_BAD_INPUT)
+    if not remove and grants.is_doubtful(who):
+        prefix = printable(who.partition(":")[0][:64])
+        warn(f"{prefix}: is taken for a part of a user's name; write user:{prefix}:… to say so, or group:, namespace:")
     right = grants.Right.READ if read else grants.Right.USE
     objects = [grants.role(group, right), grants.binding(group, subject, right)]
 

@@ -19,7 +19,7 @@ from bizrq.workloads.devices import dra
 from bizrq.workloads.devices.dra import ClaimContext
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import labels_of
+from bizrq.workloads.labels import labels_of, unknown_keys
 from bizrq.workloads.lookup import DocumentLookup, Reference, group_and_version
 from bizrq.workloads.owners import charged_group, is_descendant
 from bizrq.workloads.ownership.payers import owner_that_pays
@@ -41,6 +41,8 @@ class UsageRow:
     usage: Mapping[str, str] | None = None
     error: str | None = None
     surge: Sequence[str] = ()
+    #: The keys of labels like ours that nothing reads.
+    unknown_keys: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the item that `bizrq usage -o json` prints."""
@@ -180,6 +182,7 @@ def _row(
         usage=None if cost is None else text_of(nonzero(cost)),
         error=error,
         surge=surge,
+        unknown_keys=unknown_keys(document),
     )
 
 

@@ -73,10 +73,11 @@ async def test_allow_gives_the_right_to_those_who_are_meant_and_remove_takes_it(
     client = bizrq.client
     assert not await may_use(client, user, "nlp", *groups)
     dry = await bizrq("allow", who, "nlp", "--dry-run", "-o", "json")
-    assert (dry.code, dry.err) == (0, "")
+    warned = "bizrq: oidc: is taken for" if who.startswith("oidc:") else ""
+    assert (dry.code, dry.err[: len(warned) or None]) == (0, warned)
     assert not await may_use(client, user, "nlp", *groups)
     result = await bizrq("allow", who, "nlp")
-    assert (result.code, result.err) == (0, ""), result
+    assert (result.code, result.err) == (0, dry.err), result
     assert result.out.splitlines()[-1].endswith(" created")
 
     async def given() -> bool:
@@ -104,6 +105,16 @@ async def test_allow_gives_the_right_to_those_who_are_meant_and_remove_takes_it(
     assert nothing.err.strip().endswith("no binding of bizrq allow for nlp, so there is nothing to remove")
 
 
+@pytest.mark.parametrize(
+    ("who", "is_warned"),
+    [("grp:team", True), ("oidc:ann", True), ("ns:x", True), ("user:oidc:ann", False), ("system:admin", False)],
+)
+async def test_a_prefix_that_means_nothing_is_a_warning(bizrq: Bizrq, who: str, *, is_warned: bool) -> None:
+    result = await bizrq("allow", who, "nlp", "--dry-run")
+    said = f"bizrq: {who.partition(':')[0]}: is taken for a part of a user's name; write user:"
+    assert (result.code, result.err.startswith(said), bool(result.err)) == (0, is_warned, is_warned)
+
+
 async def test_read_lets_somebody_read_one_group_and_not_charge_it(bizrq: Bizrq, cluster: Cluster) -> None:
     """By name, also in a list and a watch. Both rights have objects of their own, and go one by one."""
     client = bizrq.client
@@ -124,6 +135,10 @@ async def test_read_lets_somebody_read_one_group_and_not_charge_it(bizrq: Bizrq,
     role, binding = yaml.safe_load_all((await bizrq("allow", "--read", "rea", "nlp", "--dry-run")).out)
     assert (role["kind"], binding["kind"]) == ("ClusterRole", "ClusterRoleBinding")
     assert role["rules"][0]["resourceNames"] == ["nlp"]
+    hours = {"resources": ["bizgroupcardhours"], "resourceNames": ["nlp"], "verbs": ["get"]}
+    assert role["rules"][1:] == [{"apiGroups": ["quota.biz.group"], **hours}]
+    [using, _] = yaml.safe_load_all((await bizrq("allow", "rea", "nlp", "--dry-run")).out)
+    assert len(using["rules"]) == 1
 
     nothing = await bizrq("allow", "rea", "nlp", "--remove")
     assert nothing.err.endswith("no binding of bizrq allow for nlp, so there is nothing to remove\n")
