@@ -149,6 +149,7 @@ async def test_without_a_right_the_verb_names_the_right_that_is_missing(people: 
     assert (result.code, result.out) == (3, "")
     assert result.err.count("\n") == 1
     assert 'bizgroupresourcequotas.quota.biz.group "nlp" is forbidden: User "ed" cannot get' in result.err
+    assert result.err.endswith("; ask an administrator to run: bizrq allow --read USER nlp\n")
 
 
 @pytest.mark.parametrize("verb", ["get", "tree", "report"])

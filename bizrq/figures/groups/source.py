@@ -77,7 +77,7 @@ class GroupSource:
     async def named(self, names: Sequence[str]) -> None:
         """Read these groups, and what is above them as far as that may be read.
 
-        Raise UnknownGroup for a group that does not exist, Forbidden where none of them may be read, and other
+        Raise UnknownGroup for a group that does not exist, NotAllowed where none of them may be read, and other
         ApiErrors.
         """
         for name in names:
@@ -89,7 +89,8 @@ class GroupSource:
         denied = [name for name in names if name in self._denied]
         check_known([name for name in names if name not in denied], sorted(self.items), is_complete=self.is_complete)
         if len(denied) == len(names) and denied:
-            raise self._denied[denied[0]]
+            hint = f"ask an administrator to run: bizrq allow --read USER {denied[0]}"
+            raise NotAllowed(f"{self._denied[denied[0]]}; {hint}")
 
 
 def _check_installed(error: ApiError) -> None:

@@ -119,7 +119,7 @@ def _who_could_raise(tree: TreeView, view: GroupView, f: ResourceView) -> list[s
         return [f"  what its parent {near.parent} has left is unknown: you may not read it; ask who manages it"]
     parent = near.of_parent
     if parent is None:
-        return [f"  its parent {near.parent} has no ceiling for it: {_to_raise(view, near)}"]
+        return [f"  its parent {near.parent} does not limit it: {_to_raise(view, near)}"]
     if parent.left is not None and parent.left > 0:
         return [f"  its parent {near.parent} has {parent.text(parent.left)} left: {_to_raise(view, near)}"]
     if near.siblings is None:

@@ -5,7 +5,6 @@ This file alone decides which groups could help. It reads nothing: the outcome h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -229,9 +228,9 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
         if helper.group != outcome.parent:
             able.append(f"its sibling {helper.group} has {_amounts(left)} left")
             continue
-        has = f"{_amounts(left)} left" if left else "no ceiling for it"
+        has = f"has {_amounts(left)} left" if left else "does not limit it"
         needs = f"needs grant on {helper.group}{choose}"
-        lines += [f"its parent {helper.group} has {has}; to raise {account.group} ({needs}):"]
+        lines += [f"its parent {helper.group} {has}; to raise {account.group} ({needs}):"]
         lines += [command]
     lines += able[:_NAMED]
     if len(able) > _NAMED:
@@ -278,8 +277,7 @@ def _amounts(amounts: Mapping[str, int]) -> str:
 
 def raise_command(group: str, hard: Mapping[str, str]) -> CommandLine:
     """Return the command that raises these ceilings to these amounts."""
-    patch = json.dumps({"spec": {"hard": dict(sorted(hard.items()))}}, separators=(",", ":"))
-    return CommandLine(f"  kubectl patch bizrq {group} --type=merge -p '{patch}'")
+    return CommandLine(" ".join(["  bizrq set", group, *(f"{name}={amount}" for name, amount in sorted(hard.items()))]))
 
 
 def why_charged(outcome: DryRunOutcome) -> list[str]:

@@ -34,8 +34,8 @@ Deployment default/chat
   One more replica does not fit:
     limits.cpu.A4: asks for 1 more, 0 of 3 left: 2 short
     replicas: has 4, asks for 5, 4 would fit
-    its parent ai has no ceiling for it; to raise nlp (needs grant on ai):
-      kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu.A4":"5"}}}'"""
+    its parent ai does not limit it; to raise nlp (needs grant on ai):
+      bizrq set nlp limits.cpu.A4=5"""
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ no   Deployment default/second, in vision
      limits.cpu: asks for 3 more, 2 of 20 left: 1 short
      replicas: asks for 3, 2 would fit
      its parent ai has limits.cpu 30 left; to raise vision (needs grant on ai):
-       kubectl patch bizrq vision --type=merge -p '{"spec":{"hard":{"limits.cpu":"21"}}}'
+       bizrq set vision limits.cpu=21
      its sibling nlp has limits.cpu 2 left
 no   Deployment default/chat, in nlp
      limits.cpu: asks for 5 more, 2 of 10 left: 3 short
      replicas: has 4, asks for 9, 6 would fit
      its parent ai has limits.cpu 30 left; to raise nlp (needs grant on ai):
-       kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+       bizrq set nlp limits.cpu=13
 fits Deployment default/less, in vision, up to 2 replicas
 no   Deployment default/lost, in nobody
      quota nobody does not exist: create the group, or correct the label
@@ -176,7 +176,7 @@ Deployment default/chat
     limits.cpu: asks for 5 more, 2 of 10 left: 3 short
     replicas: has 4, asks for 9, 6 would fit
     its parent ai has limits.cpu 30 left; to raise nlp (needs grant on ai):
-      kubectl patch bizrq nlp --type=merge -p '{"spec":{"hard":{"limits.cpu":"13"}}}'
+      bizrq set nlp limits.cpu=13
     its sibling vision has limits.cpu 12 left"""
 
 
@@ -516,4 +516,4 @@ async def test_no_number_of_hours_is_suggested_where_they_are_spent_as_they_run(
     assert f"{hours}: 16 of 16 hours are used, so nothing new may start" in result.plain
     raised = f"to raise vision (needs grant on ai; for HOURS write more than is used: {hours} 16):"
     assert raised in " ".join(result.plain.split())
-    assert f'kubectl patch bizrq vision --type=merge -p \'{{"spec":{{"hard":{{"{hours}":"HOURS"}}}}}}\'' in result.plain
+    assert f"bizrq set vision {hours}=HOURS" in result.plain

@@ -309,7 +309,7 @@ corp > ai > nlp
   stopped
   limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
     4 by its own workloads: Deployment default/chat 4
-    its parent ai has no ceiling for it: to raise nlp, ask who manages ai
+    its parent ai does not limit it: to raise nlp, ask who manages ai
   limits.cpu: 8 of 10 taken, 2 left
     6 by its own workloads: Deployment default/chat 4, Deployment default/search
     2
