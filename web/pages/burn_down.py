@@ -94,7 +94,8 @@ def _budgets(ahead: Sequence[BudgetOutlook], of_group: Callable[[str], str]) -> 
         TableColumn("group"),
         TableColumn("resource"),
         TableColumn("exhausted"),
-        *(TableColumn(head, is_number=True) for head in ("budget", "used", "left", "burn per hour", "left at the end")),
+        *(TableColumn(head, is_number=True) for head in ("budget", "spent", "granted", "left", "burn per hour")),
+        TableColumn("left at the end", is_number=True),
         TableColumn("workloads that burn most"),
     )
     rows: list[list[Cell]] = []
@@ -110,7 +111,8 @@ def _budgets(ahead: Sequence[BudgetOutlook], of_group: Callable[[str], str]) -> 
                 shown(name),
                 when,
                 format_hours(name, hard),
-                format_hours(name, each.used),
+                format_hours(name, each.spent),
+                format_hours(name, each.granted),
                 format_left(name, hard, each.used),
                 format_hours(name, each.budget.total_burn * HOUR) if each.is_complete else unseen,
                 format_left(name, hard, each.projected) if each.is_complete else unseen,

@@ -148,7 +148,9 @@ async def _groups(visit: Visit, top: str) -> GroupSource:
     """Return the groups as the command reads them. Raise NoAnswer, ApiError or Unreachable."""
     try:
         return await read_groups(visit.visitor.client, [top] if top else [])
-    except Forbidden:
+    except NotAllowed:
+        if not top:
+            raise
         raise no_such_group(top) from None
 
 

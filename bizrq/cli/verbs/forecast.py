@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
 
 #: The columns of a table, all of them and fewer.
-_NARROW = ("group", "resource", "budget", "used", "left", "burn/h", "exhausted")
+_NARROW = ("group", "resource", "budget", "spent", "granted", "left", "burn/h", "exhausted")
 _WIDE = (*_NARROW[:-1], "own burn/h", "exhausted", "unit", "until", "workloads")
 
 
@@ -30,6 +30,7 @@ def forecast(
 ) -> None:
     """Predict when each budget of hours will be exhausted if the running workloads continue.
 
+    SPENT is what a group's own workloads have used, GRANTED what its children hold, and LEFT the rest of the budget.
     The burn is what the workloads of a group and of its subgroups use in one hour. A child holds its whole budget, so
     its burn lowers what its parent has left only once that is used. Running workloads are not stopped when a budget is
     exhausted.
@@ -72,8 +73,8 @@ def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
         )
         return
     heads = _WIDE if form is OutputFormat.WIDE else _NARROW
-    right = ("budget", "used", "left", "burn/h", "own burn/h")
-    drop = () if form is OutputFormat.WIDE else ("budget", "used")
+    right = ("budget", "spent", "granted", "left", "burn/h", "own burn/h")
+    drop = () if form is OutputFormat.WIDE else ("budget", "spent", "granted")
     print_table(heads, [_cells(each, heads) for each in found], right=right, drop=drop)
     if form is not OutputFormat.WIDE:
         console = terminal.console()

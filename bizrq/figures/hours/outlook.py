@@ -54,6 +54,16 @@ class BudgetOutlook:
         return self.budget.used(0)
 
     @property
+    def spent(self) -> int:
+        """Return what the group's own workloads have used."""
+        return max(0, self.budget.spent)
+
+    @property
+    def granted(self) -> int:
+        """Return what its children hold: their budgets, or what they have used if that is more."""
+        return self.used - self.spent
+
+    @property
     def left(self) -> int:
         return self.budget.hard - self.used
 
@@ -191,7 +201,7 @@ def outlooks_below(records: HoursRecords, top: str | None, resource: str | None 
 
 #: The columns of a forecast for programs.
 FORECAST = (
-    *("group", "resource", "unit", "budget", "used", "left", "burnPerHour", "subtreeBurnPerHour"),
+    *("group", "resource", "unit", "budget", "used", "spent", "granted", "left", "burnPerHour", "subtreeBurnPerHour"),
     *("counted", "until", "exhausted", "workloads"),
 )
 
@@ -206,6 +216,8 @@ def plain_outlook(each: BudgetOutlook) -> dict[str, Any]:
         "unit": seconds_unit(name),
         "budget": hard,
         "used": used,
+        "spent": (spent := seconds(name, each.spent)),
+        "granted": used - spent,
         "left": hard - used,
         "burnPerHour": seconds(name, budget.burn * HOUR),
         "subtreeBurnPerHour": seconds(name, budget.total_burn * HOUR) if each.is_complete else None,
@@ -223,7 +235,8 @@ def outlook_texts(each: BudgetOutlook) -> dict[str, str]:
         "group": each.group,
         "resource": name,
         "budget": format_hours(name, budget.hard),
-        "used": format_hours(name, each.used),
+        "spent": format_hours(name, each.spent),
+        "granted": format_hours(name, each.granted),
         "left": format_left(name, budget.hard, each.used),
         "burn/h": format_hours(name, budget.total_burn * HOUR) if each.is_complete else "?",
         "own burn/h": format_hours(name, budget.burn * HOUR),

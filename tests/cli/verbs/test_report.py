@@ -351,11 +351,8 @@ async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_p
 async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -> None:
     result = await bizrq("report", "--html", "-")
     page = _Page(result.out)
-    facts = dict(
-        zip(
-            page.texts[page.texts.index("Cluster") :: 2], page.texts[page.texts.index("Cluster") + 1 :: 2], strict=False
-        )
-    )
+    head = page.texts[page.texts.index("Cluster") : page.texts.index("Forecast")]
+    facts = dict(zip(head[::2], head[1::2], strict=False))
     assert facts["Cluster"] == "sandbox"
     assert CREATED.search(result.out)
     assert facts["Period"].endswith("Europe/Berlin; not over, so hours are those so far")
@@ -371,11 +368,11 @@ async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -
 
 
 FORECAST = f"""\
-GROUP   RESOURCE                   BUDGET     USED     LEFT  BURN/H  EXHAUSTED
-corp    {GPU}  1000.000  500.000  500.000   1.000  not before 2026-11-23
-ai      {GPU}   500.000  151.000  349.000   1.000  not before 2026-11-23
-nlp     {GPU}   100.000   43.501   56.499   1.000  2026-11-20T20:30, in 56 h
-vision  {GPU}    50.000    0.000   50.000   0.000  not before 2026-11-23
+GROUP   RESOURCE                   BUDGET   SPENT  GRANTED     LEFT  BURN/H  EXHAUSTED
+corp    {GPU}  1000.000   0.000  500.000  500.000   1.000  not before 2026-11-23
+ai      {GPU}   500.000   1.000  150.000  349.000   1.000  not before 2026-11-23
+nlp     {GPU}   100.000  43.501    0.000   56.499   1.000  2026-11-20T20:30, in 56 h
+vision  {GPU}    50.000   0.000    0.000   50.000   0.000  not before 2026-11-23
 nlp: {GPU} is used by deployments.apps/team-a/serve 100%"""
 
 
@@ -384,8 +381,8 @@ async def test_a_forecast_shows_when_a_budget_is_exhausted_and_by_whom(bizrq: Bi
     assert (result.code, result.plain, result.err) == (0, FORECAST, "")
     [row] = json.loads((await bizrq("forecast", "nlp", "-o", "json")).out)
     assert row == {
-        "group": "nlp", "resource": GPU, "unit": "seconds", "budget": 360_000, "used": 156_601, "left": 203_399,
-        "burnPerHour": 3_600, "subtreeBurnPerHour": 3_600, "counted": NOW, "until": W3,
+        "group": "nlp", "resource": GPU, "unit": "seconds", "budget": 360_000, "used": 156_601, "spent": 156_601,
+        "granted": 0, "left": 203_399, "burnPerHour": 3_600, "subtreeBurnPerHour": 3_600, "counted": NOW, "until": W3,
         "exhausted": "2026-11-20T19:30:00.000Z",
         "workloads": [{"workload": SERVE, "percent": 100}],
     }  # fmt: skip
