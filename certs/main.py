@@ -17,7 +17,7 @@ import structlog
 import typer
 from prometheus_client import Counter
 
-from bizrq import flags, process
+from bizrq import command_line, flags, process
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, ConfigError, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
@@ -256,4 +256,4 @@ def _end(code: int, why: object) -> NoReturn:
 
 
 def run() -> None:
-    typer.run(certs)
+    command_line.run_alone(certs, "bizrq-certs")

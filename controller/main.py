@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import structlog
 import typer
 
-from bizrq import flags, process, registration
+from bizrq import command_line, flags, process, registration
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics_access import MetricsAccess
 from bizrq.store.processes import ProcessLease
@@ -20,21 +20,22 @@ log = structlog.get_logger(__name__)
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?", re.ASCII)
 
 
-def seconds(text: str) -> float:
-    """Return a duration such as `5m`, `90s` or `1h30m` in seconds. Raises typer.BadParameter."""
+def seconds(text: str, flag: str) -> float:
+    """Return the duration of a flag, such as `5m`, `90s` or `1h30m`, in seconds. Raises typer.BadParameter."""
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        raise typer.BadParameter(f"{text!r} is not a duration: write 5m, 90s or 1h30m")
+        raise typer.BadParameter(f"{text!r} is not a duration: write 5m, 90s or 1h30m", param_hint=flag)
     hours, minutes, rest = match.groups()
     total = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(rest or 0)
     if total < 1:
-        raise typer.BadParameter(f"{text!r} is shorter than a second")
+        raise typer.BadParameter(f"{text!r} is shorter than a second: write 1s or more", param_hint=flag)
     return total
 
 
 def address(text: str) -> str:
     """Return the URL of the webhooks as an API server takes it. Raises typer.BadParameter."""
-    wrong = typer.BadParameter(f"{text[:64]!r} is no address of webhooks: write https://HOST:PORT")
+    words = f"{text[:64]!r} is no address of webhooks: write https://HOST:PORT"
+    wrong = typer.BadParameter(words, param_hint="--webhook-url")
     try:
         parts = urlsplit(text)
         has_place = bool(parts.hostname) and parts.port != 0
@@ -70,7 +71,7 @@ def control(
     from controller.metrics import OF_GROUPS
 
     process.configure_logging(log_format, log_level)
-    recount, cash = seconds(recount_interval), seconds(cash_interval)
+    recount, cash = seconds(recount_interval, "--recount-interval"), seconds(cash_interval, "--cash-interval")
     url = address(webhook_url) if webhook_url is not None else ""
     settings, client = process.prepare("bizrq-controller", config, kubeconfig)
 
@@ -108,4 +109,4 @@ def control(
 
 
 def run() -> None:
-    typer.run(control)
+    command_line.run_alone(control, "bizrq-controller")

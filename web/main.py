@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import structlog
 import typer
 
-from bizrq import flags, process
+from bizrq import command_line, flags, process
 from bizrq.kube import config as kube_config
 from bizrq.kube.config import ConfigError, Endpoint, StaticCredentials
 
@@ -194,4 +194,4 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def run() -> None:
-    typer.run(serve)
+    command_line.run_alone(serve, "bizrq-web")

@@ -8,7 +8,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from bizrq import flags, process, registration
+from bizrq import command_line, flags, process, registration
 from bizrq.listener import EVERYWHERE
 from bizrq.metrics import WatchAges
 from bizrq.metrics_access import MetricsAccess
@@ -96,4 +96,4 @@ def serve(
 
 
 def run() -> None:
-    typer.run(serve)
+    command_line.run_alone(serve, "bizrq-webhooks")

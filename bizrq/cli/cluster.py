@@ -116,7 +116,7 @@ def _seconds(text: str) -> float | None:
     from controller.main import seconds
 
     try:
-        return float(text) if text.isdecimal() else seconds(text)
+        return float(text) if text.isdecimal() else seconds(text, "--request-timeout")
     except typer.BadParameter as error:
         raise Failure(f"--request-timeout: {error.message}", EXIT_BAD_INPUT) from None
 

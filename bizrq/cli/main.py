@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from bizrq import command_line
 from bizrq.cli.cluster import on_cluster
 from bizrq.cli.output.failure import Failure, failed, warn
 from bizrq.cli.verbs import (
@@ -94,14 +95,13 @@ def program_name(called: str) -> str:
     return "kubectl bizrq" if name.startswith("kubectl-") else "bizrq"
 
 
-def _words(arguments: list[str]) -> list[str]:
-    """Return the arguments, with `help VERB` as `VERB --help`."""
-    match arguments:
-        case ["help"]:
-            return ["--help"]
-        case ["help", verb, *_]:
-            return [verb, "--help"]
-    return arguments
+@app.command("help")
+def help_(
+    context: typer.Context,
+    verb: Annotated[str | None, typer.Argument(help="Verb to explain; by default all are listed.")] = None,
+) -> None:
+    """Show the help of a verb, or list all verbs."""
+    raise typer.Exit(command_line.run(app, [*([verb] if verb else []), "--help"], context.find_root().command_path))
 
 
 def run() -> None:
@@ -111,8 +111,9 @@ def run() -> None:
             # A locale like C cannot encode every character: print a substitute instead of failing.
             stream.reconfigure(errors="replace")
     try:
-        app(_words(sys.argv[1:]), prog_name=program_name(sys.argv[0]))
+        code = command_line.run(app, sys.argv[1:], program_name(sys.argv[0]))
     except (Failure, NoAnswer) as error:
         failure = error if isinstance(error, Failure) else failed(error)
         warn(str(failure))
-        sys.exit(failure.code)
+        code = failure.code
+    sys.exit(code)

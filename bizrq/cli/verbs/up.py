@@ -50,8 +50,8 @@ def up(
         webhook_url=webhook_url,
         port=port,
         namespace=namespace,
-        recount_interval=seconds(recount_interval),
-        cash_interval=seconds(cash_interval),
+        recount_interval=seconds(recount_interval, "--recount-interval"),
+        cash_interval=seconds(cash_interval, "--cash-interval"),
     )
     _run(standalone, is_open=not settings.rights.use)
 
