@@ -127,7 +127,7 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     import logging
 
     from bizrq.api.group import GroupUnreadable
-    from bizrq.kube.client import ApiError, ConfigError, NotFound, Unreachable
+    from bizrq.kube.client import ApiError, ConfigError, Invalid, NotFound, Unreachable
 
     # Keep log lines of libraries off the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -148,5 +148,7 @@ def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     except (ConfigError, GroupUnreadable) as error:
         # A ConfigError may come as late as here: the first request needs the credentials.
         raise Failure(str(error), EXIT_BAD_INPUT) from None
+    except Invalid as error:
+        raise Failure(error.message, EXIT_BAD_INPUT) from None
     except (ApiError, Unreachable) as error:
         raise Failure(str(error), EXIT_CLUSTER) from None

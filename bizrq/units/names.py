@@ -384,6 +384,8 @@ def _advice(name: str, catalog: Catalog) -> str:
     if wrong:
         return wrong
     close, nearest = _nearest(resource, _candidates(resource, catalog))
+    if not close and nearest in _COMMON:
+        return f"write a name like {hours}limits.cpu, {hours}requests.nvidia.com/gpu or {hours}pods"
     return f"did you mean {_echo(hours + nearest)}?" if close else f"the nearest is {_echo(hours + nearest)}"
 
 

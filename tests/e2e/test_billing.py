@@ -228,7 +228,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
     assert [each["lines"] for each in audited["checked"] if each["kind"] == "correction"] == [1]
     # Of hours that are not metered, or for a group that is none, nobody is credited.
     said: CommandResult = await week.bizrq("correct", "nlp", "limits.cpu=1", "--reason", "x")
-    assert (said.code, "has no hours of limits.cpu" in said.err) == (3, True), said
+    assert (said.code, "has no hours of limits.cpu" in said.err) == (2, True), said
     said = await week.bizrq("correct", "npl", f"{GPU}=1", "--reason", "x")
     assert (said.code, "npl does not exist" in said.err) == (3, True), said
 

@@ -138,8 +138,9 @@ def test_names_that_kubernetes_reads_as_requests_are_read_as_requests(given: str
         ("gpu", "did you mean requests.nvidia.com/gpu?"),
         ("requests.gpu", "did you mean requests.nvidia.com/gpu?"),
         ("requests.storage", "did you mean requests.ephemeral-storage?"),
-        ("services", "the nearest is requests.cpu"),
-        ("", "the nearest is "),
+        ("services", "write a name like limits.cpu, requests.nvidia.com/gpu or pods"),
+        ("cash/services", "write a name like cash/limits.cpu, cash/requests.nvidia.com/gpu or cash/pods"),
+        ("", "write a name like "),
         # kinds that nothing counts
         ("count/deployments", "did you mean count/deployments.apps?"),
         ("count/deployment.apps", "did you mean count/deployments.apps?"),

@@ -59,10 +59,14 @@ def create(
 ) -> None:
     """Create a group with these ceilings, below a parent or as a root."""
     from bizrq.api.group import API_VERSION, KIND
+    from bizrq.cli.grants import is_group_name
     from bizrq.figures.changes.ceilings import parse_ceilings
+    from bizrq.figures.errors import BadValue
     from bizrq.store.groups import GROUPS
     from bizrq.units import quantity
 
+    if not is_group_name(group):
+        raise BadValue(f"{group[:64]!r}: no group can have this name: write at most 63 of a-z, 0-9, '-' and '.'")
     hard = {each.name: quantity.text(each.name, each.nano) for each in parse_ceilings(ceilings, relative=False)}
     said = {"parentBizGroup": parent, "owner": owner, "contact": contact}
     spec = {**{key: value for key, value in said.items() if value}, "hard": hard}

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from bizrq.api.group import GroupObject, GroupUnreadable, from_dict
-from bizrq.figures.errors import NotAllowed, UnknownGroup, Unreadable
+from bizrq.figures.errors import BadValue, NotAllowed, UnknownGroup, Unreadable
 from bizrq.figures.words import alternatives
 from bizrq.kube.client import ApiError, Forbidden, KubeClient, NotFound
 from bizrq.store.groups import GROUPS, without_managed_fields
+
+#: The HTTP status for a selector that means nothing.
+_BAD_REQUEST = 400
 
 
 class ReadGroups(Protocol):
@@ -142,8 +145,16 @@ async def read_named(client: KubeClient, names: Sequence[str]) -> GroupSource:
 async def list_groups(
     client: KubeClient, selector: str | None = None, named: str | None = None
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return all groups, and the version of the list. Raise Forbidden, another ApiError or Unreachable."""
-    return await client.list(GROUPS, label_selector=selector, field_selector=named, transform=without_managed_fields)
+    """Return all groups, and the version of the list. Raise BadValue, Forbidden, another ApiError or Unreachable."""
+    try:
+        return await client.list(
+            GROUPS, label_selector=selector, field_selector=named, transform=without_managed_fields
+        )
+    except ApiError as error:
+        if selector is None or error.status != _BAD_REQUEST:
+            raise
+        forms = "write key=value, key!=value, key or !key, with commas between them"
+        raise BadValue(f"{selector}: no label selector: {forms}", "selector") from None
 
 
 async def known_names(client: KubeClient) -> list[str]:

@@ -69,6 +69,8 @@ async def test_changes_by_an_amount_that_meet_are_all_kept(bizrq: Bizrq) -> None
         ("set nlp pods=+1", "nlp has no ceiling for pods: write pods=AMOUNT to set one"),
         ("set npl limits.cpu=1", "there is no group npl; there are: ai, corp, nlp, ocr, vision"),
         ("create new limits.cpu=+1x", "limits.cpu=+1x: "),
+        ("create Bad_Name limits.cpu=1", "'Bad_Name': no group can have this name: write at most 63 "),
+        ("create own limits.cpu=1 --parent own", 'BizGroupResourceQuota.quota.biz.group "own" is invalid: '),
         ("create new limits.cpu=-1", "limits.cpu=-1: a ceiling is not below 0"),
     ],
 )

@@ -205,6 +205,17 @@ async def test_a_short_name_of_a_resource_is_understood(bizrq: Bizrq, short: str
     assert {row["resource"] for row in csv.DictReader(io.StringIO(out))} == found
 
 
+@pytest.mark.parametrize("selector", ["foo=(", "a b", "=", "x in y", "-=1"])
+async def test_a_bad_selector_is_one_line_that_says_what_to_write(bizrq: Bizrq, selector: str) -> None:
+    for more in ([], ["--watch"]):
+        result = await bizrq("get", "-l", selector, *more)
+        assert (result.code, result.out) == (2, "")
+        assert result.err == (
+            f"bizrq: --selector {selector}: no label selector: write key=value, key!=value, key or !key, "
+            "with commas between them\n"
+        )
+
+
 async def test_a_selector_that_nothing_matches_is_not_an_empty_cluster(bizrq: Bizrq) -> None:
     assert (await bizrq("get", "-l", "foo=bar")).plain == "No group matches foo=bar."
 
