@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.informer import Informer
+from bizrq.store.processes import OldestWatch
 
 REQUESTS = Counter(
     "rest_client_requests_total",
@@ -77,11 +78,19 @@ class WatchAges(Collector):
             "Seconds since the API server last sent a list, an event or a bookmark of a kind",
             labels=["resource"],
         )
+        for key, age in sorted(self._ages().items()):
+            family.add_metric([key], age)
+        yield family
+
+    def oldest(self) -> OldestWatch | None:
+        """Return the kind of which nothing was sent for longest, None where nothing is watched."""
+        ages = self._ages()
+        return max((OldestWatch(*each) for each in ages.items()), key=lambda each: each.age, default=None)
+
+    def _ages(self) -> dict[str, float]:
         ages: dict[str, float] = {}
         for informer in self._informers():
             if informer.installed is not False:
                 key = informer.resource.key
                 ages[key] = max(ages.get(key, 0.0), informer.age)
-        for key, age in sorted(ages.items()):
-            family.add_metric([key], age)
-        yield family
+        return ages

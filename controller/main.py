@@ -97,7 +97,13 @@ def control(
                 metrics = await process.serve_metrics(
                     EVERYWHERE, metrics_port, lambda: controller.unready, access, OF_GROUPS, controller.collectors()
                 )
-            lease = ProcessLease(client, info, namespace=namespace, unready=lambda: controller.unready)
+            lease = ProcessLease(
+                client,
+                info,
+                namespace=namespace,
+                unready=lambda: controller.unready,
+                oldest_watch=controller.watch_ages.oldest,
+            )
             async with lease.held():
                 await process.until_stopped(stop, controller.run())
         finally:

@@ -130,7 +130,11 @@ class Controller:
 
     def collectors(self) -> list[Collector]:
         """Return the metrics that are measured at a scrape."""
-        return [QueueState(self.queue, self.leading.is_set), WatchAges(lambda: self.cluster.informers.all)]
+        return [QueueState(self.queue, self.leading.is_set), self.watch_ages]
+
+    @property
+    def watch_ages(self) -> WatchAges:
+        return WatchAges(lambda: self.cluster.informers.all)
 
     @property
     def unready(self) -> str:

@@ -74,14 +74,16 @@ def serve(
             process.quiet_collector()
             await certificate.watch()
 
+        ages = WatchAges(lambda: webhooks.informers)
         try:
             if metrics_port:
                 access = None if metrics_anonymous else MetricsAccess(client)
-                ages = WatchAges(lambda: webhooks.informers)
                 metrics = await process.serve_metrics(
                     host, metrics_port, lambda: webhooks.unready, access, collectors=[ages]
                 )
-            lease = ProcessLease(client, info, namespace=namespace, unready=lambda: webhooks.unready)
+            lease = ProcessLease(
+                client, info, namespace=namespace, unready=lambda: webhooks.unready, oldest_watch=ages.oldest
+            )
             async with lease.held():
                 await process.until_stopped(stop, work())
                 log.info("draining", seconds=drain_delay)

@@ -33,6 +33,8 @@ POD_UID: Final = "POD_UID"
 #: The label with the name of the process.
 PROCESS: Final = "app.kubernetes.io/component"
 _PREFIX: Final = "bizrq.quota.biz.group/"
+#: The annotation with the kind and the age of the oldest watch.
+_WATCH: Final = f"{_PREFIX}watch"
 
 log = structlog.get_logger(__name__)
 
@@ -54,12 +56,24 @@ class ProcessInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class OldestWatch:
+    """The kind of a process of which the API server sent something longest ago, and how many seconds ago."""
+
+    resource: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoredProcess:
-    """A process as its Lease has it. `renewed` is the text of the time, by the clock of that process."""
+    """A process as its Lease has it. `renewed` is the text of the time, by the clock of that process.
+
+    The age of `watch` is that at the renewal; None where the process watches nothing, or is older than this field.
+    """
 
     name: str
     info: ProcessInfo
     renewed: str
+    watch: OldestWatch | None = None
 
 
 def digest(text: str) -> str:
@@ -76,9 +90,18 @@ async def read(client: KubeClient, namespace: str) -> list[StoredProcess]:
 class ProcessLease:
     """Keeps the Lease of this process."""
 
-    def __init__(self, client: KubeClient, info: ProcessInfo, *, namespace: str, unready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        info: ProcessInfo,
+        *,
+        namespace: str,
+        unready: Callable[[], str],
+        oldest_watch: Callable[[], OldestWatch | None] = lambda: None,
+    ) -> None:
         """`unready` returns why the process is not ready, "" once it is: the Lease begins then."""
         self._client = client
+        self._oldest_watch = oldest_watch
         self._namespace = namespace
         self._unready = unready
         self._lease = lease_of(info, namespace, os.environ.get(POD_UID, ""))
@@ -119,7 +142,10 @@ class ProcessLease:
 
     async def _renew(self) -> None:
         name, spec = self._lease["metadata"]["name"], {**self._lease["spec"], "renewTime": _micro_time()}
-        metadata = {"labels": self._lease["metadata"]["labels"], "annotations": self._lease["metadata"]["annotations"]}
+        own, watch = self._lease["metadata"], self._oldest_watch()
+        if watch is not None:
+            own["annotations"][_WATCH] = f"{watch.resource} {watch.age:.1f}"
+        metadata = {"labels": own["labels"], "annotations": own["annotations"]}
         try:
             await self._client.patch(LEASES, name, {"metadata": metadata, "spec": spec}, namespace=self._namespace)
         except NotFound:
@@ -178,7 +204,15 @@ def _stored(lease: dict[str, Any]) -> StoredProcess:
         config=told.get("config", ""),
         rules=told.get("rules", ""),
     )
-    return StoredProcess(metadata["name"], info, str(spec.get("renewTime") or ""))
+    return StoredProcess(metadata["name"], info, str(spec.get("renewTime") or ""), _watch(told.get("watch", "")))
+
+
+def _watch(text: str) -> OldestWatch | None:
+    resource, _, age = text.partition(" ")
+    try:
+        return OldestWatch(resource, float(age))
+    except ValueError:
+        return None
 
 
 def _micro_time() -> str:

@@ -9,7 +9,7 @@ import pytest
 from bizrq.kube.client import KubeClient
 from bizrq.kube.lease import LEASES
 from bizrq.store import processes
-from bizrq.store.processes import DURATION, POD_UID, ProcessInfo, ProcessLease, StoredProcess, Watched
+from bizrq.store.processes import DURATION, POD_UID, OldestWatch, ProcessInfo, ProcessLease, StoredProcess, Watched
 from tests.support.cluster import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,6 +33,19 @@ async def test_a_process_has_a_lease_from_its_readiness_to_its_end(client: KubeC
         why = "draining"
         assert await told(), "a process that drains still runs"
     assert await processes.read(client, namespace) == []
+
+
+@pytest.mark.parametrize("watch", [OldestWatch("deployments.apps", 4.5), None])
+async def test_a_lease_has_the_age_of_the_oldest_watch_at_its_renewal(
+    client: KubeClient, namespace: str, watch: OldestWatch | None
+) -> None:
+    async with ProcessLease(client, INFO, namespace=namespace, unready=lambda: "", oldest_watch=lambda: watch).held():
+
+        async def told() -> list[StoredProcess]:
+            return await processes.read(client, namespace)
+
+        [found] = await eventually(told, 60, "the Lease is there")
+    assert found.watch == watch
 
 
 async def test_a_process_that_never_was_ready_has_none(client: KubeClient, namespace: str) -> None:

@@ -45,6 +45,15 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """When the API server sent something about a kind to a process last, in milliseconds since 1970."""
+
+    process: str
+    resource: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Glance:
     """What was read. `images` has no process that is not a Deployment here; None is what could not be read."""
 
@@ -58,6 +67,8 @@ class Glance:
     #: In milliseconds since 1970.
     now: int
     unread: tuple[str, ...] = ()
+    #: The oldest watch of any process; None also where no process says it.
+    watch: Heard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +93,14 @@ async def look(client: KubeClient, namespace: str) -> Glance:
     reader = Reader(client)
     # First and alone: without an answer there is nothing else to ask.
     groups = await _groups(client)
-    kubernetes, images, admission, leader, clashing = await asyncio.gather(
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    kubernetes, images, admission, leader, clashing, watch = await asyncio.gather(
         _kubernetes(reader),
         _images(reader, namespace),
         look_at_webhooks(client),
         _leader(reader, namespace),
         _clashing(client),
+        _watch(client, namespace, now),
     )
     return Glance(
         version("bizrq"),
@@ -97,8 +110,9 @@ async def look(client: KubeClient, namespace: str) -> Glance:
         leader,
         groups,
         clashing,
-        int(datetime.now(UTC).timestamp() * 1000),
+        now,
         tuple(dict.fromkeys(f"{kind}s in {where}" for kind, where, _ in sorted(reader.unread))),
+        watch,
     )
 
 
@@ -119,6 +133,23 @@ async def _leader(reader: Reader, namespace: str) -> Leader | None:
     except TimestampError:
         renewed = None
     return Leader(str(spec.get("holderIdentity") or ""), renewed)
+
+
+async def _watch(client: KubeClient, namespace: str, now: int) -> Heard | None:
+    """Return the oldest watch of the processes whose Leases are renewed."""
+    try:
+        stored = await processes.read(client, namespace)
+    except ApiError:
+        return None
+    found: list[Heard] = []
+    for each in stored:
+        try:
+            renewed = parse_timestamp(each.renewed)
+        except TimestampError:
+            continue
+        if each.watch is not None and now - renewed < _LEADS * 1000:
+            found.append(Heard(each.info.process, each.watch.resource, renewed - int(each.watch.age * 1000)))
+    return min(found, key=lambda heard: heard.at, default=None)
 
 
 async def _groups(client: KubeClient) -> tuple[GroupObject, ...] | None:
@@ -224,6 +255,7 @@ def as_json(seen: Glance, found: Report, state: str) -> dict[str, Any]:
             "enforcedByGroups": enforcement.is_stated(seen.groups or ()),
         },
         "leader": None if seen.leader is None else _leader_json(seen.leader),
+        "oldestWatch": None if seen.watch is None else _watch_json(seen, seen.watch),
         "counts": {
             "groups": None if seen.groups is None else len(seen.groups),
             "newest": counted[-1][2] if counted else None,
@@ -246,6 +278,10 @@ def _leader_json(leader: Leader) -> dict[str, Any]:
     }
 
 
+def _watch_json(seen: Glance, watch: Heard) -> dict[str, Any]:
+    return {"process": watch.process, "resource": watch.resource, "age": max(0, seen.now - watch.at) // 1000}
+
+
 def _counted(seen: Glance) -> list[tuple[int, str, str | None]]:
     """Return when each group was recounted last, the oldest first: milliseconds, name, timestamp."""
     found = ((enforcement.counted_at(group), group) for group in seen.groups or ())
@@ -258,6 +294,7 @@ def lines(seen: Glance) -> list[tuple[str, str]]:
         ("versions", _versions(seen)),
         ("webhooks", _webhooks(seen)),
         ("leader", _leads(seen)),
+        ("watches", _watches(seen)),
         ("counts", _counts(seen)),
         ("groups", _of_groups(seen)),
     ]
@@ -285,6 +322,13 @@ def _leads(seen: Glance) -> str:
         return "unknown"
     renewed = "" if leader.renewed is None else f", renewed {_ago(seen, leader.renewed)}"
     return f"{leader.holder}{renewed}" if leader.holder else "none"
+
+
+def _watches(seen: Glance) -> str:
+    watch = seen.watch
+    if watch is None:
+        return "unknown"
+    return f"the oldest is of {watch.resource}: {watch.process} last heard of it {_ago(seen, watch.at)}"
 
 
 def _counts(seen: Glance) -> str:

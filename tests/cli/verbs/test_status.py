@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+import crds
 from bizrq.api.group import Condition, GroupObject, GroupStatus, ObjectMeta
 from bizrq.figures.state import glance, probe
 from bizrq.figures.state.enforcement import Admission
 from bizrq.figures.state.glance import Glance, Leader
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient
+from bizrq.kube.lease import LEASES
+from bizrq.store import processes
 from bizrq.store.groups import GROUPS
 from bizrq.units.times import format_timestamp
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.cli.verbs.test_doctor import changed, installation
-from tests.support.cluster import Real, eventually
+from tests.support.cluster import Real, eventually, has_kinds
 from tests.support.objects import CLUSTER_ROLE_BINDINGS, CRDS, NAMESPACES, Object, bound, group
 from tests.support.tenant import ROLE_BINDINGS
 
@@ -58,8 +63,9 @@ async def test_a_healthy_installation_is_well(healthy: Bizrq) -> None:
     assert lines[1].startswith("versions  bizrq 0.1.0, Kubernetes v1.")
     assert lines[1].endswith(", webhooks bizrq:1, controller bizrq:1")
     assert lines[2] == "webhooks  registered, and answer"
-    assert lines[4] == "counts    the last recount was AGO ago, the oldest AGO ago (nlp)"
-    assert lines[5] == "groups    1 group, 1 ready, 0 over quota, 0 with exhausted hours"
+    assert lines[4].startswith("watches   ")
+    assert lines[5] == "counts    the last recount was AGO ago, the oldest AGO ago (nlp)"
+    assert lines[6] == "groups    1 group, 1 ready, 0 over quota, 0 with exhausted hours"
     found = json.loads((await healthy("status", "-o", "json")).out)
     assert (found["state"], found["problems"], found["notices"], found["unknown"]) == ("well", [], [], [])
     assert found["webhooks"] == {"registered": True, "answer": True, "enforcedByGroups": True}
@@ -197,6 +203,28 @@ async def test_what_is_wrong_what_is_worth_knowing_and_what_is_unknown(
     assert [each.reason for each in found.notices] == notices
     assert len(found.unknown) == unknown, found.unknown
     assert glance.lines(glimpse)
+
+
+async def test_the_age_of_the_oldest_watch_is_shown(tmp_path: Path) -> None:
+    """Each process tells it with its Lease. A process whose Lease is old is gone; older versions tell nothing."""
+    path = tmp_path / "kubeconfig"
+    async with Sandbox(controllers=False) as box, KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client:
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bizrq-system"}})
+        await has_kinds(client, crds.load())
+        assert (await glance.look(client, "bizrq-system")).watch is None
+        for name, kind, ago, age in (("a", "pods", 3, 20), ("b", "nodes", 3, 70), ("c", "jobs.batch", 300, 900)):
+            info = processes.ProcessInfo(f"bizrq-{name}", name, "0.1.0", ())
+            lease = processes.lease_of(info, "bizrq-system")
+            lease["metadata"]["annotations"]["bizrq.quota.biz.group/watch"] = f"{kind} {age}.0"
+            renewed = (datetime.now(UTC) - timedelta(seconds=ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            await client.create(LEASES, {**lease, "spec": {**lease["spec"], "renewTime": renewed}})
+        seen = await glance.look(client, "bizrq-system")
+    assert seen.watch is not None
+    assert (seen.watch.process, seen.watch.resource) == ("bizrq-b", "nodes")
+    age = glance.as_json(seen, glance.report(seen), "well")["oldestWatch"]["age"]
+    assert age >= 73
+    [text] = [text for head, text in glance.lines(seen) if head == "watches"]
+    assert re.fullmatch(r"the oldest is of nodes: bizrq-b last heard of it \d+[sm] ago", text)
 
 
 async def test_stale_groups_are_counted_and_the_oldest_is_named_first() -> None:
