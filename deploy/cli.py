@@ -17,7 +17,8 @@ HEAD = """\
 
 `python deploy/cli.py` generates this page from the program. With `kubectl-bizrq` on `PATH`, `kubectl bizrq tree`
 is `bizrq tree`, and so on. Results go to stdout, everything else to stderr. Only terminals get colours and bars;
-`NO_COLOR` turns the colours off. A table that is longer than the terminal is shown in `$PAGER`, by default `less`; an
+`NO_COLOR` turns the colours off, and `LC_ALL=C` asks for ASCII. A table that is longer than the terminal is shown in
+`$PAGER`, by default `less`; an
 empty `PAGER` turns that off. A row that is too long gets lines of its own. Exit codes:
 
 | code | meaning |
@@ -40,14 +41,16 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 
 | output | keys |
 |---|---|
-| `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
+| `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, `counted` (when the group was recounted last), and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
 | `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
 | `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
 | `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread`, `later` |
 | `explain -f`: a list | the keys of `fit`, and `because` |
 | `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `ending`, `remarks`, `oneMore` (as from `fit`, or null), `later` |
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
-| `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error` |
+| `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error`; and `warnings` |
+| `status` | `state` (`well`, `wrong` or `unknown`), `problems` and `notices` (lists of `{reason, message}`), `unknown`, `unread`, `versions` (by program), `webhooks` `{registered, answer, enforcedByGroups}`, `leader` `{holder, renewed}`, `oldestWatch` `{process, resource, age}` in seconds, `counts` `{groups, newest, oldest}`, `groups` `{notReady, overQuota, hoursExhausted}` |
+| `get`, CSV alone | `name`, `parent`, `ready`, `over`, `scarcest`, `unit`, `taken`, `hard`, `percentOfHard`, `reservations`, `counted`, `created`, `contact` |
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists

@@ -17,6 +17,7 @@ import typer
 from bizrq import command_line
 from bizrq.cli.cluster import on_cluster
 from bizrq.cli.output.failure import Failure, failed, warn
+from bizrq.cli.output.terminal import is_ascii_locale
 from bizrq.cli.verbs import (
     allow,
     audit,
@@ -109,7 +110,8 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A locale like C cannot encode every character: print a substitute instead of failing.
-            stream.reconfigure(errors="replace")
+            plain = stream.isatty() and is_ascii_locale()
+            stream.reconfigure(encoding="ascii" if plain else None, errors="replace")
     try:
         code = command_line.run(app, sys.argv[1:], program_name(sys.argv[0]))
     except (Failure, NoAnswer) as error:

@@ -186,15 +186,15 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
 
     [row] = await week.says("report", "nlp", "--period", "last", "--by", "workload", "--by", "model")
     assert (row["workload"], row["resource"], row["model"]) == ("tfjobs.kubeflow.org/default/train", GPU, "A100")
-    assert (int(row["exact"]), row["seconds"]) == (210 * MINUTE, 12_600)
+    assert (int(row["exactNanoMs"]), row["seconds"]) == (210 * MINUTE, 12_600)
     assert row["to"] == rfc3339(end).replace("Z", ".000Z")
     [row] = await week.says("report", "nlp", "--hours")
     assert (row["from"], row["to"]) == tuple(rfc3339(at).replace("Z", ".000Z") for at in (end, end + timedelta(days=7)))
     by_period = await week.says("report", "--period", "all", "--by", "period")
-    assert [int(each["exact"]) for each in by_period] == [210 * MINUTE, 35 * MINUTE]
+    assert [int(each["exactNanoMs"]) for each in by_period] == [210 * MINUTE, 35 * MINUTE]
     # A parent's own workloads spent nothing; what is below it is told beside.
     of_corp = (await week.says("report", "corp", "--period", "last"))[0]
-    assert (of_corp["group"], of_corp["exact"], of_corp["subtreeSeconds"]) == ("corp", "0", 12_600)
+    assert (of_corp["group"], of_corp["exactNanoMs"], of_corp["subtreeSeconds"]) == ("corp", "0", 12_600)
 
     audited = await week.says("audit")
     assert audited["equal"], audited
@@ -208,7 +208,7 @@ async def test_a_week_of_two_pods_is_billed_to_the_second(week: Week, tmp_path: 
 
 async def _is(week: Week, period: str, minutes: int) -> bool:
     rows = await week.says("report", "nlp", "--period", period, "--by", "workload", "-r", GPU)
-    return [int(row["exact"]) for row in rows] == [minutes * MINUTE]
+    return [int(row["exactNanoMs"]) for row in rows] == [minutes * MINUTE]
 
 
 async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
@@ -217,7 +217,7 @@ async def test_a_correction_is_a_line_with_who_and_why(week: Week) -> None:
 
     async def applied() -> bool:
         rows = await week.says("report", "nlp", "--hours", "-r", GPU)
-        return [int(row["exact"]) for row in rows] == [20 * MINUTE]
+        return [int(row["exactNanoMs"]) for row in rows] == [20 * MINUTE]
 
     await eventually(applied, 60, "it is a line")
     audited = await week.says("audit", "nlp")

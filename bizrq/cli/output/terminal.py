@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PIPE = 4096
 #: The space between two columns of a table: one right of a cell, one left of the next.
 _GAP = 2
+#: Locales of ASCII, and those that Python sets in place of them.
+_PLAIN_LOCALES, _COERCED = ("C", "POSIX"), ("C.UTF-8", "C.utf8", "UTF-8")
 
 
 def console() -> Console:
@@ -82,7 +84,7 @@ def _cell_width(cell: Text) -> int:
 
 
 def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None:
-    """Print sentences right of a margin, and wrap them there on a narrow terminal.
+    """Print sentences right of a margin, and wrap them on a narrow terminal: two columns further right, if in a margin.
 
     A CommandLine is never wrapped, so that it can be copied.
     """
@@ -92,8 +94,11 @@ def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None
         indent = margin + len(line) - len(line.lstrip())
         whole = not console.is_terminal or isinstance(line, CommandLine)
         text = Text(line.lstrip())
-        for part in [text] if whole else text.wrap(console, max(20, console.width - indent)):
-            console.print(Text(" " * indent) + part, soft_wrap=True)
+        hang = indent + 2 if indent else 0
+        first, *rest = [text] if whole else text.wrap(console, max(20, console.width - hang))
+        console.print(Text(" " * indent) + first, soft_wrap=True)
+        for part in rest:
+            console.print(Text(" " * hang) + part, soft_wrap=True)
 
 
 def width_of(table: Table) -> int:
@@ -102,15 +107,28 @@ def width_of(table: Table) -> int:
 
 
 def is_ascii(console: Console) -> bool:
-    """Return True if the console can only show ASCII, as in the locale C."""
-    return not console.encoding.startswith("utf")
+    """Return True if the console can only show ASCII, or the locale asks for it."""
+    return not console.encoding.startswith("utf") or is_ascii_locale()
+
+
+def is_ascii_locale() -> bool:
+    """Return True for the locale C. Python itself prints UTF-8 there, and may have set LC_CTYPE (PEP 538 and 540)."""
+    everything, characters, language = (os.environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if language in _PLAIN_LOCALES and characters in _COERCED:
+        characters = ""
+    return (everything or characters or language) in _PLAIN_LOCALES
 
 
 def print_whole(table: Table) -> None:
-    """Print a table whose lines are never cut; a narrow terminal wraps them, as with kubectl."""
+    """Print a table whose lines are never cut; a narrow terminal wraps them, as with kubectl. Pipes get no padding."""
     here = console()
     here.width = PIPE
-    here.print(table)
+    if here.is_terminal:
+        here.print(table)
+        return
+    with here.capture() as printed:
+        here.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
 def print_stacked(heads: Sequence[str], rows: Iterable[Sequence[Any]], margin: int = 0) -> None:

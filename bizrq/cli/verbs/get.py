@@ -113,7 +113,7 @@ def _cell(head: str, view: GroupView) -> Text:
 
     from bizrq.figures.groups.view import listed_row
 
-    value, scarce = listed_row(view).get(head), view.tightest
+    value, scarce = listed_row(view).get("created" if head == "age" else head), view.tightest
     if head in ("age", "counted"):
         return Text(ago(value)) if value else Text("?", "dim")
     if head in ("parent", "contact"):

@@ -303,7 +303,7 @@ def plain_amounts(figures: ResourceView) -> dict[str, Any]:
 #: The columns of a list of groups for programs.
 LISTED = (
     *("name", "parent", "ready", "over", "scarcest", "unit", "taken", "hard", "percentOfHard"),
-    *("reservations", "counted", "age", "contact"),
+    *("reservations", "counted", "created", "contact"),
 )
 
 
@@ -323,7 +323,7 @@ def listed_row(view: GroupView) -> dict[str, Any]:
         "percentOfHard": scarce.percent if scarce else None,
         "reservations": len(view.reservations),
         "counted": group.status.last_reconcile_time,
-        "age": group.metadata.creation_timestamp,
+        "created": group.metadata.creation_timestamp,
         "contact": group.contact,
     }
 

@@ -213,7 +213,7 @@ def plain_heads(found: Bill) -> list[str]:
     """Return the columns of CSV. Their names are keys of JSON."""
     of_group = [*(["subtreeSeconds"] if _has_subtrees(found.by) else []), "budgetSeconds", "percentOfBudget"]
     by = [each.value for each in GroupBy if each in found.by]
-    of_row = ["percentOfTotal", "from", "to", "exact", *(["costMicros", "currency"] if found.prices else [])]
+    of_row = ["percentOfTotal", "from", "to", "exactNanoMs", *(["costMicros", "currency"] if found.prices else [])]
     return [*by, "resource", "unit", "seconds", *(of_group if GroupBy.GROUP in found.by else []), *of_row]
 
 
@@ -227,7 +227,7 @@ def plain_row(found: Bill, row: BillRow) -> dict[str, Any]:
         "percentOfTotal": percent(row.amount, found.totals[row.resource]),
         "from": None if row.span.start is None else format_timestamp(row.span.start),
         "to": None if row.span.end is None else format_timestamp(row.span.end),
-        "exact": str(row.amount),
+        "exactNanoMs": str(row.amount),
     }
     if found.costs is not None:
         values |= {"costMicros": micros(found.costs.of(row)), "currency": found.costs.prices.currency or None}

@@ -6,7 +6,9 @@ import asyncio
 import csv
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -261,7 +263,7 @@ Resources:
 Conditions:
   Ready True: limits.cpu 6/10
   OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
-  stopped
+    stopped
 Workloads:
   Deployment default/chat: limits.cpu=4, limits.cpu.A4=4
   Deployment default/search: limits.cpu=2
@@ -314,16 +316,60 @@ async def test_describe_shows_the_events_of_this_very_group_and_no_escapes(bizrq
             await bizrq.client.delete(events, name, "default")
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_ascii"),
+    [
+        ({"LC_ALL": "C"}, True),
+        ({"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8"}, True),
+        ({"LANG": "C"}, True),
+        # As Python sets it in the locale C.
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, True),
+        ({"LC_CTYPE": "C", "LANG": "de_DE.UTF-8"}, True),
+        ({"LC_ALL": "C.UTF-8", "LANG": "C"}, False),
+        ({"LC_CTYPE": "C.UTF-8"}, False),
+        ({"LANG": "de_DE.UTF-8"}, False),
+        ({}, False),
+    ],
+)
+async def test_the_locale_c_asks_for_ascii(bizrq: Bizrq, environment: dict[str, str], is_ascii: bool) -> None:
+    for width in (80, None):
+        assert (await bizrq("tree", "ai", width=width, **environment)).out.isascii() == is_ascii, width
+
+
+async def test_a_program_in_the_locale_c_prints_ascii(bizrq: Bizrq) -> None:
+    """A process of its own: Python has its own idea of that locale."""
+    here = {"PATH": os.environ["PATH"], "KUBECONFIG": str(bizrq.kubeconfig), "LANG": "C"}
+    words = [Path(sys.executable).with_name("bizrq"), "tree", "ai"]
+    done = await asyncio.to_thread(subprocess.run, words, capture_output=True, env=here, check=True)
+    assert done.stdout.isascii()
+    assert b"|- nlp" in done.stdout
+
+
+@pytest.mark.parametrize("line", ["tree", "get", "report", "report --hours", "forecast", "audit", "describe nlp"])
+async def test_no_line_of_a_pipe_ends_with_a_blank(bizrq: Bizrq, line: str) -> None:
+    out = (await bizrq(*line.split())).out
+    assert [text for text in out.splitlines() if text != text.rstrip()] == []
+
+
+async def test_a_wrapped_condition_is_told_from_the_next_one(bizrq: Bizrq) -> None:
+    lines = (await bizrq("describe", "nlp", width=60)).plain.splitlines()
+    start = lines.index("Conditions:") + 1
+    found = lines[start : next(at for at in range(start, len(lines)) if not lines[at].startswith(" "))]
+    assert [line.split()[0] for line in found if not line.startswith("    ")] == ["Ready", "OverQuota"]
+    assert len(found) > 2
+
+
 EXPLAIN = """\
 corp > ai > nlp
   OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
-  stopped
-  limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
+    stopped
+  limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is
+    refused
     4 by its own workloads: Deployment default/chat 4
     its parent ai does not limit it: to raise nlp, ask who manages ai
   limits.cpu: 8 of 10 taken, 2 left
-    6 by its own workloads: Deployment default/chat 4, Deployment default/search
-    2
+    6 by its own workloads: Deployment default/chat 4, Deployment
+      default/search 2
     2 reserved for changes in progress
   requests.nvidia.com/gpu: 0 of 4 taken, 4 left
   cash/requests.nvidia.com/gpu: 0 of 100 taken, 100 left"""
@@ -390,3 +436,22 @@ async def test_watch_prints_every_change_until_it_is_interrupted(bizrq: Bizrq, v
         await bizrq.client.patch(GROUPS, "vision", {"metadata": {"labels": {"seen": verb}}})
         while (await out.readline()).decode() != first:
             pass
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("`tree`", "tree nlp -o json"),
+        ("`usage`", "usage -f - -o json"),
+        ("`status`", "status -o json"),
+        ("`get`, CSV alone", "get -o csv"),
+    ],
+)
+async def test_the_page_of_the_command_line_has_every_key(bizrq: Bizrq, row: str, words: str) -> None:
+    pod = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}'
+    out = (await bizrq(*words.split(), stdin=pod)).out
+    rows = list(csv.DictReader(io.StringIO(out))) if words.endswith("csv") else json.loads(out)
+    first = rows[0] if isinstance(rows, list) else rows
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text("utf-8")
+    [line] = [line for line in page.splitlines() if line.startswith(f"| {row}")]
+    assert set(first) <= {word.strip("`") for word in re.findall("`[^`]+`", line)}, line

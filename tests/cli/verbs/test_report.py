@@ -116,12 +116,12 @@ async def test_hours_by_workload_are_exact_and_rounded_up_only_for_display(bizrq
     result = await bizrq("report", "nlp", "--by", "workload", width=160)
     assert (re.sub(" +", " ", result.plain), result.err) == (re.sub(" +", " ", WORKLOAD), "")
     rows = json.loads((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "json")).out)
-    assert [row["exact"] for row in rows] == [
+    assert [row["exactNanoMs"] for row in rows] == [
         str(n * 10**9 * HOUR // 10 + over) for n, over in ((305, 0), (100, 1), (30, 0))
     ]
     assert rows[0] == {
         "workload": SERVE, "resource": GPU, "unit": "seconds", "seconds": 109_800, "percentOfTotal": 70,
-        "from": W2, "to": W3, "exact": "109800000000000000",
+        "from": W2, "to": W3, "exactNanoMs": "109800000000000000",
     }  # fmt: skip
     assert yaml.safe_load((await bizrq("report", "nlp", "--by", "workload", "-r", GPU, "-o", "yaml")).out) == rows
 
@@ -156,7 +156,7 @@ async def test_hours_are_grouped_as_requested(bizrq: Bizrq, line: str, expected:
     [
         ("--period soon", "expected current, last, all, or a date or time"),
         ("--period 2025-01-01", "periods begin: 2026-11-02, 2026-11-09, 2026-11-16"),
-        ("--by month", "'month' is not one of"),
+        ("--by month", "--by: write period, group, namespace, workload or model, not month"),
         ("--hours --over 3", "--over does not apply to used hours"),
         ("--html - --by group", "remove --by"),
         ("--html /no/such/folder/x.html", "--html /no/such/folder/x.html: No such file or directory"),
