@@ -7,6 +7,7 @@ quick.
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from pathlib import PurePath
@@ -103,6 +104,12 @@ def help_(
 ) -> None:
     """Show the help of a verb, or list all verbs."""
     raise typer.Exit(command_line.run(app, [*([verb] if verb else []), "--help"], context.find_root().command_path))
+
+
+for command in app.registered_commands:
+    # typer keeps the line breaks of a docstring, and breaks its lines again for the terminal.
+    paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def run() -> None:

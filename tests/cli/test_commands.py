@@ -47,6 +47,17 @@ async def test_help_describes_each_verb_and_a_bad_flag_is_exit_2(bizrq: Bizrq, v
     assert bad.err == f"bizrq: there is no option --no-such-flag; see bizrq {verb} --help\n"
 
 
+@pytest.mark.parametrize("verb", VERBS)
+@on_the_loop
+async def test_the_text_of_help_fills_its_lines(bizrq: Bizrq, verb: str) -> None:
+    """A line ends where the next word has no room."""
+    text = (await bizrq(verb, "--help", width=80)).plain.partition("╭")[0]
+    lines = [line.strip() for line in text.splitlines()]
+    for line, following in zip(lines[2:], lines[3:], strict=False):
+        if line and following:
+            assert len(line) + 1 + len(following.split()[0]) > 78, line
+
+
 @on_the_loop
 async def test_version_is_one_line_and_an_unknown_verb_is_exit_2(bizrq: Bizrq) -> None:
     result = await bizrq("version")
