@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ async def test_the_text_of_help_fills_its_lines(bizrq: Bizrq, verb: str) -> None
     """A line ends where the next word has no room."""
     text = (await bizrq(verb, "--help", width=80)).plain.partition("╭")[0]
     lines = [line.strip() for line in text.splitlines()]
-    for line, following in zip(lines[2:], lines[3:], strict=False):
+    for line, following in pairwise(lines[2:]):
         if line and following:
             assert len(line) + 1 + len(following.split()[0]) > 78, line
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,14 +175,22 @@ def _explain_group(name: str, settings: Settings, client: KubeClient, form: FitO
     from rich.text import Text
 
     from bizrq.cli.output import terminal
+    from bizrq.figures.errors import NotThere, UnknownGroup
     from bizrq.figures.groups.source import check_known
     from bizrq.figures.groups.view import tree_view
     from bizrq.figures.simulate.budget_wording import group_as_json, of_group
     from bizrq.figures.simulate.charged import charged_to
+    from bizrq.figures.simulate.stored_workload import kind_named
 
     async def work(client: KubeClient) -> tuple[GroupSource, Workloads]:
-        source = await read_groups(client, [name])
-        check_known([name], list(source.items))
+        try:
+            source = await read_groups(client, [name])
+            check_known([name], list(source.items))
+        except UnknownGroup:
+            with contextlib.suppress(NotThere):
+                kind = (await kind_named(client, settings.registry, name)).kind.lower()
+                raise Failure(f"{name} is a kind: name the workload too, as in {kind}/NAME", EXIT_BAD_INPUT) from None
+            raise
         return source, await charged_to(client, settings, source.groups, name)
 
     source, found = run_on(client, work)

@@ -139,7 +139,7 @@ def show(rows: list[TreeRow], *, every: bool = False) -> None:
         if not console.is_terminal or terminal.width_of(table) <= console.width:
             terminal.print_whole(table)
             if cells:
-                _print_legend(console)
+                _print_legend(console, hides=any(row.hidden for row in rows))
             return
     _print_stacked(console, rows, _WIDE if every else _FEW)
 
@@ -194,14 +194,15 @@ def _print_stacked(console: Console, rows: list[TreeRow], columns: Sequence[_Col
             console.print(Text(f"{lead}  unlimited", "dim"), soft_wrap=True)
 
 
-def _print_legend(console: Console) -> None:
+def _print_legend(console: Console, *, hides: bool) -> None:
     from rich.text import Text
 
     from bizrq.cli.output import terminal
 
     glyphs = _ASCII if terminal.is_ascii(console) else _BLOCKS
     words = [f"{glyph} {word}" for glyph, word in zip(glyphs, _LEGEND, strict=True)]
-    terminal.print_filled(console, [Text(text, "dim") for text in (*words, f"{_OVER} over quota")], "")
+    words += [f"{_OVER} over quota", *(["(+N) groups below that are not shown"] if hides else [])]
+    terminal.print_filled(console, [Text(text, "dim") for text in words], "")
 
 
 def _name(row: TreeRow, ascii_only: bool) -> Text:

@@ -89,7 +89,7 @@ async def find_workload(
     `fetch` reads a group that is not among `groups`; without it there is no other.
     """
     settings = settings.around(SYSTEM_NAMESPACE)
-    adapter = await _adapter(client, settings.registry, kind)
+    adapter = await kind_named(client, settings.registry, kind)
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())
     of_payers: set[str] = set()
@@ -209,7 +209,7 @@ async def _read(client: KubeClient, adapter: Adapter, namespace: str, name: str)
     raise NotThere(f"there is no {adapter.kind} {name} in namespace {namespace}")
 
 
-async def _adapter(client: KubeClient, registry: Registry, word: str) -> Adapter:
+async def kind_named(client: KubeClient, registry: Registry, word: str) -> Adapter:
     """Return the kind of a name as kubectl accepts it: Deployment, deployments, deployments.apps, deploy.
 
     Raise NotThere.

@@ -87,6 +87,8 @@ async def test_a_tree_is_limited_to_levels_and_sorted_by_what_is_scarcest(bizrq:
     """A number says how many groups are left out below a name."""
     two = (await bizrq("tree", "--depth", "2", "-r", "limits.cpu")).plain.splitlines()
     assert [line.split()[0:3] for line in two[1:]] == [["corp", "limits.cpu", "100"], ["└─", "ai", "(+3)"]]
+    legend = "(+N) groups below that are not shown"
+    assert [legend in (await bizrq("tree", *more, width=160)).plain for more in ([], ["--depth", "2"])] == [False, True]
     names = (await bizrq("tree", "ai", "--sort", "percent", "-o", "name")).out.split()
     # A group that is not counted yet is last.
     assert [name.rpartition("/")[2] for name in names] == ["ai", "nlp", "vision", "ocr"]
