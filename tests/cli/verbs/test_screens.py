@@ -33,6 +33,8 @@ _LINES = 24
 VERBS = (
     *("tree", "tree -o wide", "tree --depth 3 --sort percent", "get", "get -o wide", "report", "report -o wide"),
     *("report --hours", "forecast", "forecast -o wide", "audit", "explain platform-a-b-c-a-b", "describe platform-a-b"),
+    "help",
+    "set platform-a-b limits.cpu=+5 limits.memory=-1Gi --dry-run",
 )
 
 
@@ -74,7 +76,7 @@ async def test_the_tree_has_200_groups_and_6_levels() -> None:
     ("verb", "width", "variant"),
     [
         *((verb, width, "") for verb in VERBS for width in (60, 80, 120)),
-        *((verb, 80, variant) for verb in ("tree", "get", "report") for variant in ("no-color", "ascii")),
+        *((verb, 80, variant) for verb in VERBS for variant in ("no-color", "ascii")),
     ],
 )
 async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
@@ -92,7 +94,7 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     assert (variant, "\x1b[3" in result.out) != ("no-color", True)
     assert (variant, result.out.isascii()) != ("ascii", False)
     text = "\n".join(lines[:_LINES]) + "\n"
-    file = _SCREENS / f"{re.sub('[ -]+', '-', verb)}-{width}{f'-{variant}' if variant else ''}.txt"
+    file = _SCREENS / f"{re.sub('[^a-z0-9]+', '-', verb.lower())}-{width}{f'-{variant}' if variant else ''}.txt"
     if os.environ.get("BIZRQ_WRITE_SCREENS"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, "utf-8")
