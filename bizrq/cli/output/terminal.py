@@ -92,8 +92,9 @@ def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None
 
     for line in lines:
         indent = margin + len(line) - len(line.lstrip())
-        whole = not console.is_terminal or isinstance(line, CommandLine)
         text = Text(line.lstrip())
+        fits = indent + _cell_width(text) <= console.width
+        whole = fits or not console.is_terminal or isinstance(line, CommandLine)
         hang = indent + 2 if indent else 0
         first, *rest = [text] if whole else text.wrap(console, max(20, console.width - hang))
         console.print(Text(" " * indent) + first, soft_wrap=True)

@@ -365,8 +365,7 @@ EXPLAIN = """\
 corp > ai > nlp
   OverQuota True: over quota by limits.cpu.A4=1; growth is refused, nothing is
     stopped
-  limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is
-    refused
+  limits.cpu.A4: 4 of 3 taken, over by 1: nothing is stopped, growth is refused
     4 by its own workloads: Deployment default/chat 4
     its parent ai does not limit it: to raise nlp, ask who manages ai
   limits.cpu: 8 of 10 taken, 2 left
