@@ -106,9 +106,11 @@ class Allowances:
         found = await self._journals.list()
         mine = {stored.identity: name for name, stored in found.by_name.items()}
         self._holders = tuple(sorted(mine[each] for each in running)) if running <= mine.keys() else ()
-        held = {line.holder for group in self._cluster.groups.values() for line in _lines(group.status.reservations)}
+        held: set[str] = set()
         for group in self._cluster.groups.values():
-            if any(line.holder not in self._holders for line in _lines(group.status.reservations)):
+            holders = {line.holder for line in _lines(group.status.reservations)}
+            held |= holders
+            if not holders.issubset(self._holders):
                 self._enqueue(group.name, 0.0)
         notes = {(note.group, note.number) for stored in found.by_name.values() for note in stored.journal.notes}
         for group in {group for group, _ in notes & self._found}:
