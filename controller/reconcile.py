@@ -77,6 +77,8 @@ class _Report:
     hours: HoursReport
     #: The uids of the leftovers that it counts.
     leftovers: frozenset[str]
+    #: Pods may not be seen yet that a reservation holds.
+    is_unseen: bool
 
 
 class Reconciler:
@@ -156,13 +158,15 @@ class Reconciler:
             return 0.0
         entries, _ = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
-        over = self._over(group, expired)
-        self._cluster.releases.find_unseen(name, over)
+        await self._tracker.see(self._allowances.ahead(name, entries).entries, expired)
+        states, over = partial(self._states, expired=expired), partial(self._over, expired=expired)
+        self._cluster.releases.find_unseen(name, over(group))
         run = self._prepaid_run(group)
         await self._refresh_usage(UsageQuery(name, run))
-        if await self._stays.settle(group, self._usage_cache.of(name), over):
+        if await self._stays.settle(name, self._usage_cache, states):
             await self._refresh_usage(UsageQuery(name, run))
-        if await self._payer_lines.prepare(name, self._usage_cache.of(name)):
+        is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
+        if is_changed or not self._usage_cache.is_current(name):
             await self._refresh_usage(UsageQuery(name, run))
         # From here to the write nothing awaits: this is the one snapshot.
         group = self._cluster.groups.cached(name)
@@ -171,7 +175,7 @@ class Reconciler:
         self._cluster.payers.read_status(group)
         if self._versions.behind(group) or self._prepaid_run(group) != run or not self._allowances.has_read(group):
             return 0.0
-        if self._stays.is_due(name, self._usage_cache.of(name), self._over(group, expired)):
+        if self._stays.is_due(name, self._usage_cache.of(name), over(group)):
             return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
@@ -180,8 +184,12 @@ class Reconciler:
 
     def _over(self, group: GroupObject, expired: set[str]) -> list[Reservation]:
         """Return the reservations whose write is over."""
+        return [entry for entry, state in self._states(group, expired) if state.is_over]
+
+    def _states(self, group: GroupObject, expired: set[str]) -> list[tuple[Reservation, WriteState]]:
+        """Return the reservations with the state of the write that each awaits."""
         entries = self._allowances.ahead(group.name, self._tracker.of(group)[0]).entries
-        return [entry for entry in entries if self._tracker.write_state(entry, expired) is not WriteState.PENDING]
+        return self._tracker.write_states(entries, expired)
 
     def _forget(self, name: str) -> None:
         """Drop all that is remembered of a group that is gone."""
@@ -296,7 +304,7 @@ class Reconciler:
         stored, kept_texts = self._tracker.of(group)
         ahead = self._allowances.ahead(group.name, stored)
         entries = ahead.entries
-        sightings = [(entry, self._tracker.write_state(entry, expired)) for entry in entries]
+        sightings = self._tracker.write_states(entries, expired)
         usage = self._usage_cache.of(group.name)
         leftovers = _leftovers(usage)
         problem = self._payers_problem(group.name)
@@ -357,7 +365,8 @@ class Reconciler:
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )
-        return status, _Report(hard, counted, findings, hours, frozenset(usage.leftovers))
+        is_unseen = any(state is WriteState.UNSEEN for _, state in sightings)
+        return status, _Report(hard, counted, findings, hours, frozenset(usage.leftovers), is_unseen)
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
         """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
@@ -399,7 +408,7 @@ class Reconciler:
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]
-        if self._stays.waits(group.name):
+        if self._stays.waits(group.name) or (report is not None and report.is_unseen):
             again.append(0.5)
         ends = [pod.until for pod in self._runs_on.of(group.name).values()]
         again += [max(0.1, (end - self._now()) / 1000) for end in ends]

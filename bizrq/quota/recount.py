@@ -108,8 +108,14 @@ class WriteState(Enum):
 
     PENDING = "its write may still come"
     DELIVERED = "the watch has delivered it, and the workload's own controller has not acted on it"
+    UNSEEN = "something else is asked for since, and pods that were made for it may not be seen yet"
     OBSERVED = "the watch has delivered it, and its controller, if any, has acted on it"
     EXPIRED = "it expired, and a later read proved the true state, which the snapshot shows"
+
+    @property
+    def is_over(self) -> bool:
+        """Return True once the snapshot shows all that the write has led to, or that it was stored at least."""
+        return self not in (WriteState.PENDING, WriteState.UNSEEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ def held_for_uncountable(
     `published` is `self_used` of the stored status. Entries that are dropped now belong to it, so that no less is held
     than before.
     """
-    over = (e for e, state in reservations if state is not WriteState.PENDING and e.slot.kind != GROUP_SLOT_KIND)
+    over = (e for e, state in reservations if state.is_over and e.slot.kind != GROUP_SLOT_KIND)
     held = growth(add(published, reserved_total(over)), counted)
     return {name: amount for name, amount in held.items() if not is_cash(name)}
 
@@ -244,8 +250,11 @@ def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], d
         entries = by_slot.setdefault(entry.slot, _Entries())
         if state is WriteState.PENDING:
             entries.pending.append(entry)
-        elif state is WriteState.DELIVERED and _is_counted_apart(entry, counted):
+        elif state in (WriteState.DELIVERED, WriteState.UNSEEN) and _is_counted_apart(entry, counted):
             entries.delivered.append(entry)
+            entries.is_unseen |= state is WriteState.UNSEEN
+        elif state is WriteState.UNSEEN:
+            entries.pending.append(entry)
         elif _is_held(entry, counted, awaited.get(entry.slot, set())):
             entries.held.append(entry)
         elif not snapshot.may_drop(entry):
@@ -263,7 +272,7 @@ def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], d
         if len(entries.delivered) == 1 and counted is not None:
             entries.delivered[0] = _with_names(entries.delivered[0], new_names, counted)
         if entries.delivered and counted is not None:
-            cost = counted.cost_at(_least((counted.demand or {}, *(entry.base for entry in entries.delivered))))
+            cost = entries.cost_without(counted)
             promised.append(subtract_floor(counted.cost, cost))
             counted = replace(counted, cost=cost)
         kept += entries.with_bases(counted, snapshot.adoptable.get(slot, {}))
@@ -299,6 +308,16 @@ class _Entries:
     pending: list[Reservation] = field(default_factory=list)
     delivered: list[Reservation] = field(default_factory=list)
     held: list[Reservation] = field(default_factory=list)
+    #: Pods that are counted may be those that were made for a delivered entry.
+    is_unseen: bool = False
+
+    def cost_without(self, counted: CountedObject) -> dict[str, int]:
+        """Return the cost of an object without what its delivered entries hold."""
+        base = _least((counted.demand or {}, *(entry.base for entry in self.delivered)))
+        if not self.is_unseen:
+            return counted.cost_at(base)
+        beside = subtract_floor(counted.cost, total(entry.extra for entry in self.delivered))
+        return larger(replace(counted, floor={}).cost_at(base), beside)
 
     def with_bases(self, counted: CountedObject | None, adoptable: Resources) -> list[Reservation]:
         """Return them with the base that each may keep: what is counted, and what earlier ones add to that.

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from bizrq.kube.informer import Informer
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.owners import MAX_HOPS
+from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.cluster import Cluster
 from controller.watch.informers import POD
 
@@ -75,6 +77,19 @@ def kinds_below(cluster: Cluster, adapter: Adapter) -> set[GroupKind]:
                 # Pods of few kinds own objects.
                 todo.extend([maker] if made != POD or "Pod" in adapter.pods.owner_chain else ())
     return found
+
+
+def unseen_below(cluster: Cluster, adapter: Adapter, workload: Object) -> tuple[bool, list[tuple[Informer, int]]]:
+    """Return what of a workload's pods may not be seen yet.
+
+    The first is True while a controller of the workload or below it has not observed what is stored: it may go by an
+    earlier spec. The second are the watches that have not shown what these have done, with the revisions to reach.
+    """
+    objects = [workload, *gather(cluster, adapter, workload).objects]
+    revision = max(int(each["metadata"]["resourceVersion"]) for each in objects)
+    informers = (cluster.informers.kinds[kind] for kind in sorted(kinds_below(cluster, adapter)))
+    late = [(each, revision) for each in informers if each.installed and each.store.resource_version < revision]
+    return any(has_observed(each) is False for each in objects), late
 
 
 def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:

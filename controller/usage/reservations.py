@@ -5,7 +5,7 @@ This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,13 +13,15 @@ import structlog
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import NotFound
+from bizrq.kube.informer import Informer
 from bizrq.quota.allowance import is_line_text, without_lines
 from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.slot import ReservationError
 from bizrq.workloads.ownership.observation import has_acted
-from controller.watch.cluster import CATCH_UP, Cluster
+from controller.usage.below import unseen_below
+from controller.watch.cluster import CATCH_UP, Cluster, patience
 
 log = structlog.get_logger(__name__)
 
@@ -89,8 +91,57 @@ class ReservationTracker:
         ages = [age for line, age in self._ages(name, lines).items() if not is_line_text(line)]
         return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(ages, default=0.0))
 
-    def write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
-        """Return what the informers know of the object whose write a reservation awaits."""
+    def write_states(self, entries: Iterable[Reservation], expired: set[str]) -> list[tuple[Reservation, WriteState]]:
+        """Return what the informers know of the writes that reservations of one group await."""
+        found = [(entry, self._write_state(entry, expired)) for entry in entries]
+        unseen = {entry.uid for entry, _ in self._unseen(found, expired)}
+        # What was promised after it, too: together they hold what the object was admitted with.
+        return [
+            (entry, WriteState.UNSEEN if entry.uid in unseen and state is not WriteState.PENDING else state)
+            for entry, state in found
+        ]
+
+    def is_acted_on(self, entry: Reservation) -> bool:
+        """Return False while the controller of an object has not acted on the write that a reservation awaits."""
+        return self._write_state(entry, set()) is not WriteState.DELIVERED
+
+    async def see(self, entries: Iterable[Reservation], expired: set[str]) -> None:
+        """Let the watches of pods show what was made for what objects asked for before and ask for no more."""
+        found = [(entry, self._write_state(entry, expired)) for entry in entries]
+        for _, late in self._unseen(found, expired):
+            for informer, revision in late:
+                await informer.catch_up(revision, patience(informer))
+
+    def _unseen(
+        self, entries: Iterable[tuple[Reservation, WriteState]], expired: set[str]
+    ) -> Iterator[tuple[Reservation, list[tuple[Informer, int]]]]:
+        """Yield the entries of which pods may not be seen that were made for them, with the watches that are late.
+
+        Controllers may have made these, or may still, and something else is asked for now. An entry that asks for more
+        upon such a one holds its pods.
+        """
+        delivered = [entry for entry, state in entries if state in (WriteState.DELIVERED, WriteState.OBSERVED)]
+        continued = {(entry.uid, entry.generation) for entry in delivered}
+        for entry in delivered:
+            store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
+            obj = store.by_uid(entry.uid) if store is not None else None
+            adapter = self._cluster.registry.of(obj) if obj is not None else None
+            written = (entry.generation or 0) + 1
+            if (
+                obj is None
+                or adapter is None
+                or not entry.extra
+                or obj["metadata"].get("generation", 0) <= written
+                or (entry.uid, written) in continued
+                or _without_base(str(entry)) in expired
+            ):
+                continue
+            lags, late = unseen_below(self._cluster, adapter, obj)
+            if lags or late:
+                yield entry, late
+
+    def _write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
+        """Return what the informers know of the object whose write a reservation awaits, apart from its pods."""
         store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
         if store is None:
             return WriteState.PENDING

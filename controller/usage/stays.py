@@ -25,7 +25,7 @@ from bizrq.workloads.ownership.payers import place_of
 from controller.usage.excess import ExcessUsage
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
-from controller.usage.usage_cache import GroupUsage
+from controller.usage.usage_cache import GroupUsage, UsageCache
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import CATCH_UP, Cluster, Object
@@ -37,6 +37,13 @@ from controller.watch.time_slice import Yielder
 _PATIENCE = 10.0
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
+
+
+class _Write(NamedTuple):
+    """The write that a reservation awaits: of which object, upon which version."""
+
+    uid: str
+    version: int | None
 
 
 class _Left(NamedTuple):
@@ -103,8 +110,8 @@ class Stays:
         self._held: dict[str, list[CountedObject]] = {}
         #: By group, the workloads that have something of it, as they were counted.
         self._counted: dict[str, set[tuple[str, str, str]]] = {}
-        #: By group, the uids of the reservations whose write was over when `settle` was called.
-        self._over: dict[str, set[str]] = {}
+        #: By group, the reservations whose write was over when `settle` decided.
+        self._over: dict[str, set[_Write]] = {}
         #: The makers of pods that left a group, until a status without them is stored.
         self._settled: dict[str, set[str]] = {}
         #: The groups of which it is not decided yet what stays.
@@ -120,7 +127,7 @@ class Stays:
         """Return True where something has left the group of which `settle` has not decided what stays."""
         if usage.departed or group not in self._left or group in self._undecided:
             return True
-        return any(entry.uid not in usage.usages and entry.uid not in self._over[group] for entry in over)
+        return any(entry.uid not in usage.usages and _write_of(entry) not in self._over[group] for entry in over)
 
     def waits(self, group: str) -> bool:
         """Return True where something has left the group and has not been seen to ask for less yet.
@@ -137,18 +144,28 @@ class Stays:
         """Return the uids of the makers of pods that left the group since the last call."""
         return self._settled.pop(group, ())
 
-    async def settle(self, group: GroupObject, usage: GroupUsage, over: Iterable[Reservation]) -> bool:
-        """Decide which pods stay. Return True where the usage has to be refreshed for that.
+    async def settle(
+        self, name: str, cache: UsageCache, states: Callable[[GroupObject], Iterable[tuple[Reservation, WriteState]]]
+    ) -> bool:
+        """Decide which pods stay with a group. Return True where the usage has to be refreshed for that.
 
-        `over` are the reservations whose write is over. Raises ApiError, Unreachable.
+        `states` returns the reservations of a status with what is known of their writes now. Raises ApiError,
+        Unreachable.
         """
-        name, entries = group.name, list(over)
         self._undecided.add(name)
-        self._over[name] = {entry.uid for entry in entries}
+        usage = cache.of(name)
         if name not in self._left:
             await self._look(name, usage)
         counted = self._counted.setdefault(name, set())
         for _ in range(_TRIES):
+            # Each wait may end more promises: what they hold is room for the pods that were made for them.
+            group = self._cluster.groups.cached(name)
+            if group is None:
+                return False
+            found = list(states(group))
+            entries = [entry for entry, state in found if state.is_over]
+            promised = {entry.uid for entry, state in found if not state.is_over}
+            self._over[name] = {_write_of(entry) for entry in entries}
             self._gather(name, usage, entries)
             taken = self._taken(name, usage)
             new = [each for each in taken if each.version not in counted and each.asks]
@@ -164,11 +181,11 @@ class Stays:
                     return False
         else:
             return True
-        if self._cluster.dirty:
+        if not cache.is_current(name):
             # What has changed meanwhile is not counted: the group may be charged less by now.
             return True
         self._undecided.discard(name)
-        return self._decide(group, usage, taken, entries)
+        return self._decide(group, usage, taken, entries, promised)
 
     def _late(self, name: str, taken: Iterable[_Taken]) -> list[tuple[Informer, int]]:
         """Return the watches that have not shown all that bears on what has left, and the revisions to reach.
@@ -219,7 +236,8 @@ class Stays:
         usage.departed.clear()
         for entry in entries:
             if entry.uid not in usage.usages:
-                left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=not entry.is_create))
+                may_be_lost = not entry.is_create and not self._cluster.moved_pods.has_left(entry.uid, name)
+                left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=may_be_lost))
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
@@ -281,7 +299,15 @@ class Stays:
             if pod is not None and self._cluster.ownership.has_stayed(pod.plain()):
                 yield pod
 
-    def _decide(self, group: GroupObject, usage: GroupUsage, taken: list[_Taken], entries: list[Reservation]) -> bool:
+    def _decide(
+        self,
+        group: GroupObject,
+        usage: GroupUsage,
+        taken: list[_Taken],
+        entries: Iterable[Reservation],
+        promised: Set[str],
+    ) -> bool:
+        """Decide. `entries` are over, and `promised` are the uids of what others promise something to."""
         name, payers = group.name, self._cluster.payers
         ending = total(entry.extra for entry in entries if entry.uid in self._left[name])
         room = self._room(group, usage, ending)
@@ -302,15 +328,15 @@ class Stays:
                     place, models = each.made_as[pod.uid]
                     payers.remember(pod.uid, Memory(name, place, self._now(), self._now(), models))
                     changed.add(pod.uid)
-        self._settle_left(name, taken, room)
+        self._settle_left(name, taken, room, promised)
         if changed:
             self._cluster.pods_stayed(changed, {name, *(each.group for each in taken)})
         return bool(changed)
 
-    def _settle_left(self, name: str, taken: Iterable[_Taken], room: Resources) -> None:
+    def _settle_left(self, name: str, taken: Iterable[_Taken], room: Resources, promised: Set[str]) -> None:
         """Hold what may still get pods for what it asked for here, and pay for the rest no longer.
 
-        Its controllers may not have seen yet that it asks for less.
+        Its controllers may not have seen yet that it asks for less. What is promised pods here may have some still.
         """
         lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
         held: list[CountedObject] = []
@@ -329,6 +355,8 @@ class Stays:
                 more = smaller(subtract_floor(add(counted.cost, counted.unrequested), there), room)
                 room = subtract_floor(room, more)
                 held.append(CountedObject(counted.slot, uid, more))
+                continue
+            if uid in promised and not is_back:
                 continue
             del self._left[name][uid]
             if not is_back:
@@ -381,7 +409,7 @@ class Stays:
             return {}
         for entry in entries:
             is_update = entry.uid == taken.uid and not entry.is_create
-            if is_update and self._tracker.write_state(entry, set()) is WriteState.DELIVERED:
+            if is_update and not self._tracker.is_acted_on(entry):
                 demand = smaller(demand, entry.base)
         return demand
 
@@ -402,6 +430,10 @@ class Stays:
         apart = (pod.cost for pod in self._runs_on.apart(group.name, usage).values())
         now = total((usage.sums.cost, usage.sums.unrequested, *apart))
         return subtract_floor(add(published, restrict(ending, published)), now)
+
+
+def _write_of(entry: Reservation) -> _Write:
+    return _Write(entry.uid, entry.resource_version)
 
 
 def _age(pod: Pod) -> tuple[int, str]:

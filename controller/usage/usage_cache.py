@@ -180,6 +180,15 @@ class UsageCache:
         """Return the usage of a group as cached."""
         return self._groups.setdefault(group, GroupUsage())
 
+    def is_current(self, group: str) -> bool:
+        """Return True where the usage of a group has all changes seen so far.
+
+        Another group's `refresh` may have found what this one has to count.
+        """
+        account = self.of(group)
+        is_waiting = self._awaiting or self._catching_up.locked()
+        return not (self._dirty or self._below or account.due or account.to_reprice or is_waiting)
+
     def forget(self, group: str) -> None:
         """Forget a group that is gone. Objects that name it are counted once it exists again."""
         account = self._groups.pop(group, None)

@@ -27,7 +27,7 @@ from controller.usage.below import Below, gather, kinds_below
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
-from controller.watch.cluster import CATCH_UP, Cluster, Object
+from controller.watch.cluster import AHEAD, Cluster, Object, patience
 from controller.watch.informers import POD
 
 #: Seconds a read of what a workload refers to may take.
@@ -37,10 +37,6 @@ _READ = 5.0
 _LAG: Final = 3.0
 #: The same where a controller will say what it observed and has never acted: a busy one goes by what it saw then.
 _UNSEEN_LAG: Final = 15.0
-#: Seconds to wait for a watch that is not worth a list: too short for one.
-_AHEAD: Final = 0.5
-#: From this number on, the objects of a kind are not listed for a demand that fell: a bookmark comes within a minute.
-_MANY: Final = 10_000
 
 
 class WorkloadCost(msgspec.Struct, frozen=True):
@@ -67,6 +63,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     again: int | None = None
     #: The uids of the vanished pods that are charged with it.
     vanished: Sequence[str] = ()
+    #: The resourceVersion of the object that was counted.
+    version: str = ""
 
 
 class _Hold(NamedTuple):
@@ -144,9 +142,15 @@ class WorkloadCosts:
 
         Raises ApiError, Unreachable.
         """
-        uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
-        cost = await self._cost(adapter, obj)
+        uid, slot, version = obj["metadata"]["uid"], slot_of(adapter, obj), obj["metadata"]["resourceVersion"]
+        found = await self._count(adapter, obj)
         known = self._counted.get(uid)
+        if known is not None and known.version != version and self._is_stored(uid, known.version):
+            # Another group has counted a later version meanwhile.
+            return
+        if found.hold is not None:
+            self._holds[uid] = found.hold
+        cost = msgspec.structs.replace(self._with_finding(uid, found), version=version)
         self._claim_payers.drop(uid, set(known.shared if known is not None else ()).difference(cost.shared))
         self._counted[uid] = cost
         created = str(obj["metadata"].get("creationTimestamp"))
@@ -164,7 +168,12 @@ class WorkloadCosts:
             memory.pop(uid, None)
         self._claim_payers.drop(uid, known.shared if known is not None else ())
 
-    async def _cost(self, adapter: Adapter, obj: Object) -> WorkloadCost:
+    def _is_stored(self, uid: str, version: str) -> bool:
+        """Return True if this is the version of the object that is stored now."""
+        obj = self._cluster.placements.of(uid).obj
+        return obj is not None and obj["metadata"]["resourceVersion"] == version
+
+    async def _count(self, adapter: Adapter, obj: Object) -> _Count:
         """Count a workload, from watches that agree.
 
         A smaller demand counts once the watches of what is below have reached it. A larger excess may be one whose
@@ -180,9 +189,7 @@ class WorkloadCosts:
             # One that has changed is counted again, and one that is gone is not.
             if stored is not None and stored["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]:
                 found = await self._now(adapter, obj)
-        if found.hold is not None:
-            self._holds[uid] = found.hold
-        return self._with_finding(uid, found)
+        return found
 
     def _late(self, adapter: Adapter, found: _Count, known: WorkloadCost | None) -> list[tuple[Informer, int, float]]:
         """Return the watches to wait for, to which revision, and for how many seconds at most."""
@@ -190,12 +197,12 @@ class WorkloadCosts:
             return []
         if found.hold.is_behind:
             revision = found.hold.revision
-            return [(each, revision, CATCH_UP if len(each.store) < _MANY else _AHEAD) for each in self._below(adapter)]
+            return [(each, revision, patience(each)) for each in self._below(adapter)]
         if not growth(found.cost.excess, known.excess if known is not None else {}):
             return []
         latest = self._pods.revision(found.below)
         watches = (self._cluster.informers.workloads[adapter.resource], *self._below(adapter))
-        return [(each, latest, _AHEAD) for each in watches if each.installed and each.store.resource_version < latest]
+        return [(each, latest, AHEAD) for each in watches if each.installed and each.store.resource_version < latest]
 
     async def _now(self, adapter: Adapter, obj: Object) -> _Count:
         """Count a workload and what is below it, all as of the moment of return.

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 import structlog
 
 from bizrq.kube.client import KubeClient, revision_of
+from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
@@ -38,6 +39,10 @@ Object = dict[str, Any]
 
 #: Seconds to wait for a watch that is behind a revision that has to be seen.
 CATCH_UP = 10.0
+#: Seconds to wait for a watch that is not worth a list: too short for one.
+AHEAD: Final = 0.5
+#: From this number on, the objects of a kind are not listed for a demand that fell: a bookmark comes within a minute.
+_MANY: Final = 10_000
 #: Seconds until the recount of an addition. Its charge is reserved already, and one write then counts a whole burst.
 #: A deletion or a decrease is counted at once: others may wait for the room.
 UNHURRIED = 0.5
@@ -160,7 +165,7 @@ class Cluster:
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
-                self._note_move(new, self._made_for(new, left))
+                self._note_move(new, left, self._made_for(new, left))
             for listener in self._listeners:
                 listener.on_move(old, new)
         changed = new or old
@@ -180,11 +185,11 @@ class Cluster:
         if moved:
             self._enqueue_below(changed)
 
-    def _note_move(self, workload: Object, left: str) -> None:
-        """Note the group that a workload has left with its pods, those that have not been seen yet included."""
+    def _note_move(self, workload: Object, left: str, made_for: str) -> None:
+        """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
         uid = workload["metadata"]["uid"]
-        self.moved_pods.leave(uid, (pod.uid for pod in self.descendants.pods_of(workload)), left)
-        self.moved_pods.depart(uid, revision_of(workload), left, self.informers.pods.store.resource_version)
+        self.moved_pods.leave(uid, left, (pod.uid for pod in self.descendants.pods_of(workload)), made_for)
+        self.moved_pods.depart(uid, revision_of(workload), made_for, self.informers.pods.store.resource_version)
 
     def _made_for(self, obj: Object, left: str) -> str:
         """Return the group that the pods of what leaves a group were made for, if nobody has noted that.
@@ -331,6 +336,11 @@ class Cluster:
         """Enqueue all groups, a second from now."""
         for group in self.groups.values():
             self._enqueue(group.name, 1.0)
+
+
+def patience(informer: Informer) -> float:
+    """Return for how many seconds a recount waits for a watch that has to show what a smaller demand has led to."""
+    return CATCH_UP if len(informer.store) < _MANY else AHEAD
 
 
 def _pays(memory: Memory | None) -> TypeGuard[Memory]:

@@ -23,8 +23,9 @@ class MovedPods:
 
     def __init__(self) -> None:
         self._groups: dict[str, str] = {}
-        #: The workloads that were seen to move: what they have made since is the group's that they leave next.
-        self._moved: set[str] = set()
+        #: By workload that was seen to move, the groups that it has left: what it has made since is the group's that it
+        #: leaves next.
+        self._moved: dict[str, set[str]] = {}
         #: By workload, the moves that the watch of pods had not reached, the first one first.
         self._departures: dict[str, list[_Departure]] = {}
         self._latest = 0
@@ -37,11 +38,15 @@ class MovedPods:
         """Return True if a workload was seen to leave a group before."""
         return workload in self._moved
 
-    def leave(self, workload: str, uids: Iterable[str], group: str) -> None:
-        """Note that a workload with these pods leaves a group. Those of other groups stay theirs."""
-        self._moved.add(workload)
+    def has_left(self, workload: str, group: str) -> bool:
+        """Return True if a workload was seen to leave this group: it was stored there."""
+        return group in self._moved.get(workload, ())
+
+    def leave(self, workload: str, group: str, uids: Iterable[str], made_for: str) -> None:
+        """Note that a workload leaves a group with pods that were made for some group. Those of others stay theirs."""
+        self._moved.setdefault(workload, set()).add(group)
         for uid in uids:
-            self._groups.setdefault(uid, group)
+            self._groups.setdefault(uid, made_for)
 
     def depart(self, workload: str, revision: int, group: str, reached: int) -> None:
         """Expect pods that a workload made before it left a group by a write of this revision.
@@ -78,4 +83,4 @@ class MovedPods:
     def forget(self, uid: str) -> None:
         """Forget a pod or a workload that is gone."""
         self._groups.pop(uid, None)
-        self._moved.discard(uid)
+        self._moved.pop(uid, None)

@@ -15,6 +15,7 @@ from bizrq.units.times import format_timestamp
 from controller.manager import Controller
 from tests.controller.conftest import Books
 from tests.controller.usage.test_excess import reference
+from tests.support.language import entry
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, template
 
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
@@ -333,3 +334,31 @@ async def test_a_replicaset_with_a_label_of_its_own_is_charged_when_its_deployme
         await books.remove(web)
         group = await team.still_uses("5")
         assert [line.split()[0] for line in group.status.leftovers] == ["replicasets.apps/default/bare"]
+
+
+async def test_what_was_asked_for_before_anybody_counted_it_is_held_until_its_pods_are_seen(books: Books) -> None:
+    """A workload is scaled up and to 0 again. Its pods end slowly, and the watch of pods stands still."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        team = Team(books)
+        web, below = await team.deployment(0)
+        await team.change(REPLICASETS, "web-1", replicas=0)
+        await team.observe(REPLICASETS, "web-1")
+        await team.uses("0")
+        paths = ("/api/v1/pods", "/apis/apps/v1/deployments", "/apis/apps/v1/replicasets")
+        for path in paths:
+            books.proxy.freeze(path)
+        at = web["metadata"]
+        promise = entry("deployments.apps/default/web", "cpu=2", of=at["uid"], rv=int(at["resourceVersion"]), gen=1)
+        await books.promise("nlp", promise)
+        for replicas in (2, 0):
+            for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+                await team.change(kind, name, replicas=replicas)
+                await team.observe(kind, name)
+            if replicas:
+                pods = await team.pods("old", below, 2, terminationGracePeriodSeconds=DAY)
+        await team.delete(*pods)
+        for path in paths[1:]:
+            books.proxy.thaw(path)
+        found = await team.uses("2")
+        assert not found.status.reservations

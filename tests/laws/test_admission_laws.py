@@ -268,7 +268,7 @@ def test_a_recount_adds_up_and_raises_no_base(
     for name in found.used:
         assert found.self_used[name] == sum(each.cost.get(name, 0) for each in workloads)
         assert found.used[name] == found.self_used[name] + sum(each.cost.get(name, 0) for each in children)
-    others = [replace(entry, base={}) for entry, sighting in promised if sighting is not WriteState.PENDING]
+    others = [replace(entry, base={}) for entry, sighting in promised if sighting.is_over]
     awaited = {str(entry): entry for entry, _ in promised if replace(entry, base={}) not in others}
     for entry in found.reservations:
         assert not growth(entry.base, entry.amount)
@@ -277,8 +277,8 @@ def test_a_recount_adds_up_and_raises_no_base(
     open_ = {entry.slot for entry, sighting in promised if sighting is WriteState.PENDING}
     alone = [slot for slot in open_ if len({entry.awaited_slot for entry, _ in promised if entry.slot == slot}) == 1]
     for entry, sighting in promised:
-        if sighting is WriteState.PENDING or entry.slot not in open_:
-            assert any(each is entry for each in found.dropped) is (sighting is not WriteState.PENDING)
+        if not sighting.is_over or entry.slot not in open_:
+            assert any(each is entry for each in found.dropped) is sighting.is_over
         elif entry.slot in alone:
             assert any(each is entry for each in found.dropped)
     assert len(found.reservations) + len(found.dropped) == len(promised)

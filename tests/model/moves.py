@@ -14,11 +14,11 @@ A workload's own controller ends the youngest of its pods first.
 
 Left out: what `pods` explores (deletions, adoptions, sizes of pods, surge, the pages of a record, two controllers), and
 time. A pod that ends may go on ending, the controller waits for a workload's own one as long as it takes, and an entry
-may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs. A
-demand that came and fell before anybody counted it is known by what the workload's controller acts on; where that
-matters over a move, `is_prompt` leaves it out. These are limits (docs/ownership.md, "What is not exact"): until a group
-is counted that a workload has left, it may pay for pods of other groups' making, so each of them has it in `may_pay`;
-and after a restart nobody knows for which group a pod was made, so the laws are of all groups together then.
+may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs.
+These are limits (docs/ownership.md, "What is not exact"): until a group is counted that a workload has left, it may pay
+for pods of other groups' making, so each of them has it in `may_pay`. After a restart nobody knows for which group a
+pod was made, nor where a workload asked for something and moved on before anybody counted it: the laws are of all
+groups together then (`adds_up`), or the scenario leaves it out (`is_prompt`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Mind(NamedTuple):
 
     `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than,
     `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, `settled`
-    what it is done with, by group and workload, and `moved` the workloads that it has seen move.
+    what it is done with, by group and workload, and `moved` the workloads that it has seen leave a group, with that.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
@@ -133,7 +133,7 @@ class Mind(NamedTuple):
     holds: tuple[Hold, ...] = ()
     looked: tuple[str, ...] = ()
     settled: tuple[tuple[str, str], ...] = ()
-    moved: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
 
 
 class Progress(NamedTuple):
@@ -169,6 +169,12 @@ class Scenario(Asked):
     relists: bool = False
     is_prompt: bool = False
     is_acted_on: bool = False
+    #: The laws are of all groups together.
+    adds_up: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self.adds_up or self.restarts > 0
 
 
 class Rules:
@@ -206,6 +212,12 @@ class Rules:
     settles_from_new_pods = True
     #: Once the demand pays for a pod that stays, it stays no more.
     gives_up = True
+    #: That a move to the group was stored, once a move out of it was seen.
+    sees_moves_out = True
+    #: What has left a group is not settled while the group still has a promise of it.
+    awaits_promises = True
+    #: What was promised for a demand that has changed since is over once pods are seen that are no older.
+    sees_what_was_asked = True
 
 
 # -- What can happen next ----------------------------------------------------------------------------------------------
@@ -402,9 +414,10 @@ def _deliver(world: World, number: int, scenario: Scenario, rules: Rules) -> Wor
 
 def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenario, rules: Rules) -> Mind:
     """The group that was left is that of the pods which are seen by then, unless they were another's already."""
+    moved = tuple(sorted({*mind.moved, (new.name, left)}))
     notes, has_stayed = dict(mind.notes), {uid for status in world.statuses for uid in status.stayed}
     remember = [name for name in scenario.names if new.name in _status(world, scenario, name).workloads]
-    is_first = new.name not in mind.moved or not rules.minds_seen_moves
+    is_first = all(name != new.name for name, _ in mind.moved) or not rules.minds_seen_moves
     if rules.notes_remembered and is_first and remember and left not in remember:
         left = remember[0]
     for pod in world.view.pods:
@@ -413,7 +426,6 @@ def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenari
     moves = mind.moves
     if 0 < world.view.missed <= new.version:
         moves = (*moves, Move(new.name, new.version, left))
-    moved = tuple(sorted({*mind.moved, new.name}))
     return mind._replace(notes=tuple(sorted(notes.items())), moves=moves, moved=moved)
 
 
@@ -470,6 +482,7 @@ class Recount:
         self.holds = {hold.name: hold for hold in world.mind.holds}
         self.held = 0
         self.is_early = False
+        self.promised: set[str] = set()
         self.settled: set[str] = set()
         self.counted = {(where, name): cost for where, name, cost in world.mind.counted}
         for (where, name), cost in list(self.counted.items()):
@@ -525,11 +538,14 @@ class Recount:
             for name in self.status.workloads:
                 if (self.group, name) not in self.counted:
                     self.left.setdefault((self.group, name), Left(self.group, name, None, False))
-        over = [entry for entry in self.status.entries if _state(self.world, self.group, entry) != "pending"]
+        states = [(entry, _state(self.world, self.group, entry, self.rules)) for entry in self.status.entries]
+        over = [entry for entry, state in states if state != "pending"]
+        self.promised = {entry.name for entry, state in states if state == "pending"}
         for entry in over:
             key = self.group, entry.name
             if entry.name in self.works and key not in self.counted:
-                self.left.setdefault(key, Left(*key, None, entry.kind == "update"))
+                is_seen = self.rules.sees_moves_out and (entry.name, self.group) in self.world.mind.moved
+                self.left.setdefault(key, Left(*key, None, entry.kind == "update" and not is_seen))
         mine = {name: left for (group, name), left in self.left.items() if group == self.group}
         room = self.status.used - sum(cost.charge for cost in self.costs.values()) - len(self.stayed[self.group])
         if self.rules.counts_ending_promises:
@@ -599,6 +615,8 @@ class Recount:
                 self.room -= more
                 self.held += more
                 continue
+            if name in self.promised and not is_back and self.rules.awaits_promises:
+                continue
             del self.left[self.group, name]
             if not is_back:
                 self.settled.add(name)
@@ -617,7 +635,7 @@ class Recount:
         used = self.held + len(self.stayed[self.group])
         costs = dict(self.costs)
         for entry in sorted(self.status.entries, key=lambda each: each.generation):
-            state, cost = _state(self.world, self.group, entry), costs.get(entry.name)
+            state, cost = _state(self.world, self.group, entry, self.rules), costs.get(entry.name)
             if state == "delivered" and cost is not None:
                 over = max(0, self.works[entry.name].pods - entry.base)
                 costs[entry.name] = cost._replace(charge=min(cost.charge, max(self._least(cost, over), cost.floor)))
@@ -677,13 +695,16 @@ def _count(world: World, scenario: Scenario, rules: Rules, group: str) -> Iterat
         yield f"{group} uses {status.used}, promises {entries}; pods {list(status.stayed)} stay", after
 
 
-def _state(world: World, group: str, entry: Entry) -> str:
+def _state(world: World, group: str, entry: Entry, rules: Rules) -> str:
     """What the controller knows of the write that an entry awaits: "pending", "delivered", or "over"."""
     work = next((each for each in world.view.works if each.name == entry.name), None)
-    if work is not None and entry.kind == "create":
-        return "over"
-    if work is not None and work.version > entry.version:
-        return "over" if not work.lags or work.seen > entry.generation else "delivered"
+    if work is not None and (entry.kind == "create" or work.version > entry.version):
+        is_over = entry.kind == "create" or not work.lags or work.seen > entry.generation
+        # Its controller may have made pods for what was asked for, or may still, and something else is asked for now.
+        is_unseen = work.generation > entry.generation + 1 and (work.lags or 0 < world.view.missed <= work.version)
+        if is_unseen and rules.sees_what_was_asked:
+            return "pending"
+        return "over" if is_over else "delivered"
     made = [progress for progress in world.progress if (group, entry.key) in progress.promises]
     if any(progress.phase == "allowed" for progress in made):
         return "pending"
@@ -799,7 +820,7 @@ def _floor(version: int, others: Iterable[int]) -> int:
 
 def broken(world: World, scenario: Scenario) -> str | None:
     """The first law that the world breaks, of any groups together."""
-    for groups in _some(scenario.names, whole=scenario.restarts > 0):
+    for groups in _some(scenario.names, whole=scenario.is_whole):
         lives = [pod.uid for pod in world.pods if groups.issuperset(pod.may_pay)]
         taken = hard = 0
         for name in groups:
@@ -836,12 +857,12 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     )
     if not is_quiet or next(itertools.chain(*ahead), None) is not None:
         return None
-    for groups in _some(scenario.names, whole=scenario.restarts > 0):
+    for groups in _some(scenario.names, whole=scenario.is_whole):
         lives = sum(groups.issuperset(pod.may_pay) for pod in world.pods)
         used = sum(_status(world, scenario, name).used for name in groups)
         if used < lives or (used > lives and len(groups) == len(scenario.names)):
             return f"{used} are used in {sorted(groups)} at last, and {lives} pods are theirs"
-    for name in () if scenario.restarts else scenario.names:
+    for name in () if scenario.is_whole else scenario.names:
         used, hard = _status(world, scenario, name).used, scenario.groups[name]
         if used > hard:
             return f"{name} uses {used} at last, and hard is {hard}"

@@ -22,11 +22,10 @@ SCENARIOS = {
     "moved with fewer pods": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "create B 1 in g"], TWO),
     "moved with fewer pods, a restart": Scenario({"g": 2, "h": 1}, ["move A 1 to h"], TWO, restarts=1),
     "created and moved": Scenario(ALONE, ["create A 1 in g", "then move A to h"]),
-    "created and moved with fewer pods": Scenario(
-        {"g": 2, "h": 1}, ["create A 2 in g", "then move A 1 to h"], is_prompt=True
-    ),
+    "created, to 0 and its room taken": Scenario({"g": 1}, ["create A 1 in g", "then scale A 0", "create B 1 in g"]),
+    "created and moved with fewer pods": Scenario({"g": 2, "h": 1}, ["create A 2 in g", "then move A 1 to h"]),
     "scaled up, to 0 and moved": Scenario(
-        ALONE, ["scale A 1", "then scale A 0", "then move A to h"], ["create A 0 in g"], late="pods", is_prompt=True
+        ALONE, ["scale A 1", "then scale A 0", "then move A to h"], ["create A 0 in g"], late="pods"
     ),
     "scaled and moved": Scenario({"g": 2, "h": 1}, ["scale A 1", "move A to h"], TWO),
     "scaled to 0 and moved": Scenario(ALONE, ["scale A 0", "then move A to h", "create B 1 in g"], ONE),
@@ -40,6 +39,12 @@ SCENARIOS = {
         ["create A 0 in g"],
         is_prompt=True,
     ),
+    "scaled up, to 0, moved and back, at once": Scenario(
+        ALONE,
+        ["scale A 1", "then scale A 0", "then move A to h", "then move A to g"],
+        ["create A 0 in g"],
+        adds_up=True,
+    ),
     "moved, or not": Scenario(ALONE, ["move A to h", "scale A 0"], ONE, "pods", refuses=True),
     "moved on": Scenario({**ALONE, "k": 1}, ["scale A 0", "then move A to h", "then move A to k"], ONE, ""),
     "around": Scenario(ALONE, AROUND, ONE, ""),
@@ -49,6 +54,7 @@ SCENARIOS = {
     ),
     "through uncounted, and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_acted_on=True),
     "through and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_prompt=True),
+    "through and back, at once": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", adds_up=True),
     "through and back, and its room taken": Scenario(
         ALONE, [*THROUGH, "then move A to g", "create B 1 in h"], ONE, "", is_prompt=True
     ),
@@ -88,6 +94,9 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("wants_pods_of_now", "scaled up, to 0 and moved"),
     ("settles_from_new_pods", "scaled to 0, moved and scaled up"),
     ("gives_up", "moved with more pods"),
+    ("sees_what_was_asked", "created, to 0 and its room taken"),
+    ("awaits_promises", "scaled up, to 0 and moved"),
+    ("sees_moves_out", "through and back, at once"),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, UsageSums, WriteState, held_by_child, recount
 from bizrq.quota.reservation import Reservation, reserved_total
-from bizrq.units.resources import add
+from bizrq.units.resources import add, nonzero
 from tests.support.language import entry, res, slot, uid
 
 PENDING, OBSERVED, EXPIRED = WriteState.PENDING, WriteState.OBSERVED, WriteState.EXPIRED
@@ -160,6 +160,29 @@ def test_until_its_controller_acts_on_it_the_demand_of_an_update_counts_at_the_b
 ) -> None:
     found = recounted("cpu=20", [workload], entries=[(reservation, WriteState.DELIVERED)])
     assert found.used == found.self_used == res(used)
+    assert add(found.used, reserved_total(found.reservations)) == res(taken)
+
+
+ONE, FIVE = entry("web", "cpu=1", rv=5, gen=1), entry("web", "cpu=5", "cpu=2", rv=5, gen=1)
+AGAIN = entry("web", "cpu=1", rv=9, gen=3)
+UNSEEN = [
+    ("was scaled up and to 0", unobserved("", "", ""), [ONE], "cpu=0", "cpu=1"),
+    ("the same, and up again", unobserved("cpu=1", "", "cpu=1"), [ONE, AGAIN], "cpu=0", "cpu=2"),
+    ("its pods are seen", unobserved("cpu=1", "cpu=1", "cpu=1"), [ONE], "cpu=0", "cpu=1"),
+    ("was scaled up and back", unobserved("cpu=2", "cpu=2", "cpu=2"), [FIVE], "cpu=2", "cpu=5"),
+    ("is another group's", None, [FIVE], "cpu=0", "cpu=5"),
+]
+
+
+@pytest.mark.parametrize(("why", "workload", "entries", "used", "taken"), UNSEEN, ids=[row[0] for row in UNSEEN])
+def test_until_its_pods_are_seen_what_was_asked_for_before_is_held(
+    why: str, workload: CountedObject | None, entries: list[Reservation], used: str, taken: str
+) -> None:
+    workloads = [workload] if workload is not None else []
+    found = recounted("cpu=20", workloads, entries=[(each, WriteState.UNSEEN) for each in entries], published="cpu=2")
+    assert not found.dropped
+    assert found.used == found.self_used
+    assert nonzero(found.used) == nonzero(res(used))
     assert add(found.used, reserved_total(found.reservations)) == res(taken)
 
 

@@ -7,8 +7,10 @@ against both groups together. In the end neither group uses more than it has.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,7 @@ from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Te
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
+_WATCHED = "/api/v1/pods"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -56,6 +59,7 @@ class Moving:
         self.refused = 0
         self._kubeconfig = kubeconfig
         self._task: asyncio.Task[None] | None = None
+        self._proxy = proxy
         proxy.before.append(self._withhold)
 
     async def _withhold(self, line: str) -> http.Response | None:
@@ -64,6 +68,24 @@ class Moving:
         self.refused += 1
         body = {"kind": "Status", "status": "Failure", "code": 503, "message": "on purpose"}
         return http.json_response(body, status=503)
+
+    @asynccontextmanager
+    async def late(self, seed: int) -> AsyncIterator[None]:
+        """The controller's watch of pods stands still for a second at most, again and again."""
+        task = asyncio.create_task(self._hold_back(random.Random(seed)))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._proxy.thaw(_WATCHED)
+
+    async def _hold_back(self, chance: random.Random) -> None:
+        while True:
+            self._proxy.freeze(_WATCHED)
+            await asyncio.sleep(chance.random())
+            self._proxy.thaw(_WATCHED)
+            await asyncio.sleep(chance.random() / 2)
 
     async def start(self) -> None:
         if self._task is None:
@@ -256,17 +278,20 @@ async def test_a_workload_moves_to_and_fro_with_new_pods_each_time(tenant: Tenan
     await fit(tenant, other, both)
 
 
+@pytest.mark.parametrize("seed", [None, 1, 2])
 async def test_a_workload_moves_to_and_fro_with_some_more_pods_each_time(
-    tenant: Tenant, both: LivePods, other: str
+    tenant: Tenant, both: LivePods, other: str, moving: Moving, seed: int | None
 ) -> None:
-    await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True))
-    await tenant.running(1)
-    for number in range(12):
-        await attempt(tenant.scale(DEPLOYMENTS, "web", 0))
-        await for_a_while(lambda: all_end(tenant), 0.5)
-        await move(tenant, DEPLOYMENTS, (other, tenant.name)[number % 2])
-        await attempt(tenant.scale(DEPLOYMENTS, "web", 1))
-        await for_a_while(lambda: has_fresh(tenant, 1), 0.5)
+    """With a seed, recounts wait for the watch of pods: those of other groups go on meanwhile."""
+    async with moving.late(seed) if seed else nullcontext():
+        await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True))
+        await tenant.running(1)
+        for number in range(12):
+            await attempt(tenant.scale(DEPLOYMENTS, "web", 0))
+            await for_a_while(lambda: all_end(tenant), 0.5)
+            await move(tenant, DEPLOYMENTS, (other, tenant.name)[number % 2])
+            await attempt(tenant.scale(DEPLOYMENTS, "web", 1))
+            await for_a_while(lambda: has_fresh(tenant, 1), 0.5)
     await fit(tenant, other, both)
 
 
@@ -346,7 +371,7 @@ async def test_a_template_shrinks_and_the_workload_moves(
     await tenant.running(8)
     await tenant.scale(DEPLOYMENTS, "own", 3)
     await tenant.client.patch(resource, "web", image_of("i", "1m"), namespace=tenant.name, content_type=STRATEGIC)
-    await for_a_while(lambda: is_used(tenant, other, "3"))
+    await use(tenant, **{other: "3"})
     assert await move(tenant, resource, other) is None
     await for_a_while(lambda: is_used(tenant, tenant.name, "0"))
     await full(tenant, "more", tenant.name)

@@ -410,3 +410,14 @@ def test_a_job_frees_what_its_status_says(memory: Memory) -> None:
         memory.put({**each, "status": {"phase": "Succeeded"}})
         train = memory.put({**train, "status": {"succeeded": number + 1}}, resourceVersion=str(100 + number))
         assert memory.charge(train) == 4 - number
+
+
+def test_an_earlier_version_that_is_counted_late_changes_nothing(memory: Memory) -> None:
+    """Another group counts it, which its workload has left meanwhile."""
+    earlier = memory.put(deployment("web", "nlp", 1))
+    later = memory.put(deployment("web", "vision", 3))
+    assert memory.cost(later).resources["pods"] == 3 * NANO
+    assert memory.cost(earlier).resources["pods"] == 3 * NANO
+    # A store that was restored has it again.
+    memory.put(deployment("web", "nlp", 1), resourceVersion=earlier["metadata"]["resourceVersion"])
+    assert memory.cost(earlier).resources["pods"] == NANO

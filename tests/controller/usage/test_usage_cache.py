@@ -312,6 +312,14 @@ class World(RuleBasedStateMachine):
     def nothing_was_kept_wrong(self) -> None:
         assert [self.ledgers.of(group).drift for group in GROUPS] == [[], []]
 
+    @invariant()
+    def a_current_group_has_all_its_workloads(self) -> None:
+        """Another group's refresh may have taken the marks."""
+        for group in GROUPS:
+            if self.ledgers.is_current(group):
+                charged = {obj["metadata"]["uid"] for _, obj in self.cluster.placements.charged_to(group)}
+                assert self.ledgers.of(group).usages.keys() == charged
+
     def _compare(self, group: str, run: PrepaidRun | None) -> None:
         """Assert that cached usage equals a count that knows only what workloads were last held at."""
         account = self.ledgers.of(group)
