@@ -7,6 +7,7 @@ guessed or skipped. `bizrq.settings` turns a configuration into settings.
 from __future__ import annotations
 
 import difflib
+import heapq
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -87,6 +88,10 @@ class Configuration(_Model):
     adapters: list[dict[str, Any]] = []
 
 
+#: Errors of one configuration that are told.
+_TOLD = 8
+
+
 def parse(document: object) -> Configuration:
     """Return the configuration of a parsed document; None is the empty one. Raises ConfigurationError."""
     if document is not None and not isinstance(document, Mapping):
@@ -94,12 +99,22 @@ def parse(document: object) -> Configuration:
     try:
         return Configuration.model_validate(dict(document or {}))
     except ValidationError as error:
-        raise ConfigurationError("; ".join(sorted(_problem(dict(problem)) for problem in error.errors()))) from None
+        raise ConfigurationError(_problems([dict(problem) for problem in error.errors()])) from None
+
+
+def _problems(found: list[dict[str, Any]]) -> str:
+    """Return the first errors of pydantic in one line: a list of thousands may be wrong in each place."""
+    told = sorted(map(_problem, heapq.nsmallest(_TOLD, found, key=_where)))
+    return "; ".join([*told, *([f"and {len(found) - _TOLD} more"] if len(found) > _TOLD else [])])
+
+
+def _where(problem: dict[str, Any]) -> str:
+    return ".".join(str(part)[:64] for part in problem["loc"])
 
 
 def _problem(problem: dict[str, Any]) -> str:
     """Return an error of pydantic as one line that says what to write."""
-    where = ".".join(str(part)[:64] for part in problem["loc"])
+    where = _where(problem)
     if problem["type"] == "extra_forbidden":
         known = _keys(problem["loc"])
         close = difflib.get_close_matches(str(problem["loc"][-1])[:64], known, n=1)

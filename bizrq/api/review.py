@@ -8,7 +8,7 @@ The texts of an answer go to terminals, and have names and values from the revie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,16 +27,20 @@ class MalformedReview(ValueError):
         self.uid = uid
 
 
+#: A DNS subdomain has 253 characters at most, and no part of a type has more. Messages repeat them.
+_Part = Annotated[str, msgspec.Meta(max_length=253)]
+
+
 class GroupVersionKind(msgspec.Struct):
-    group: str = ""
-    version: str = ""
-    kind: str = ""
+    group: _Part = ""
+    version: _Part = ""
+    kind: _Part = ""
 
 
 class GroupVersionResource(msgspec.Struct):
-    group: str = ""
-    version: str = ""
-    resource: str = ""
+    group: _Part = ""
+    version: _Part = ""
+    resource: _Part = ""
 
 
 class UserInfo(msgspec.Struct):

@@ -13,7 +13,7 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,8 @@ REFRESH_SECONDS = 60.0
 # The seconds before its expiry at which an exec plugin's token is renewed, as in client-go.
 EXPIRY_ROOM_SECONDS = 300.0
 
+#: Characters of a name that a message repeats, and how many names.
+_SHOWN, _LISTED = 128, 20
 #: Bytes of a certificate, a key or a token file; certificates of a whole system have 300 KiB.
 _LARGEST_FILE = 4 * 1024 * 1024
 
@@ -144,23 +146,36 @@ def from_kubeconfig(path: str | Path, context: str | None = None, overrides: Ove
     if not chosen:
         raise ConfigError(f"{path}: there is no current-context; name one with --context")
     if chosen not in found["contexts"]:
-        known = ", ".join(sorted(found["contexts"])) or "none"
-        raise ConfigError(f"{path}: there is no context {chosen!r}; known: {known}")
-    scope = found["contexts"][chosen]
+        raise ConfigError(f"{path}: there is no context {_quoted(chosen)}; known: {_known(found['contexts'])}")
+    scope, scoped = found["contexts"][chosen], f"{path}: context {_quoted(chosen)}"
     cluster_name, user_name = overrides.cluster or scope.get("cluster"), overrides.user or scope.get("user")
     if cluster_name not in found["clusters"]:
-        raise ConfigError(f"{path}: context {chosen!r} names the cluster {cluster_name!r}, which is not there")
+        raise ConfigError(
+            f"{path}: context {_quoted(chosen)} names the cluster {_quoted(cluster_name)}, which is not there"
+        )
     if user_name and user_name not in found["users"]:
-        raise ConfigError(f"{path}: context {chosen!r} names the user {user_name!r}, which is not there")
+        raise ConfigError(f"{scoped} names the user {_quoted(user_name)}, which is not there")
     cluster, user = found["clusters"][cluster_name], found["users"].get(user_name, {})
     plugin = "exec" in user or "auth-provider" in user
     endpoint = replace(
-        _cluster(cluster, f"{path}: cluster {cluster_name!r}"),
+        _cluster(cluster, f"{path}: cluster {_quoted(cluster_name)}"),
         credentials=PluginCredentials(_as_document(chosen, cluster, user)) if plugin else StaticCredentials(user),
         cluster=cluster_name,
         namespace=scope.get("namespace") or "default",
     )
     return overrides.apply(endpoint)
+
+
+def _quoted(name: str | None) -> str:
+    """Return a name as a message repeats it."""
+    return repr(name) if name is None or len(name) <= _SHOWN else f"{name[:_SHOWN]!r}..."
+
+
+def _known(names: Iterable[str]) -> str:
+    """Return some names in one line."""
+    found = sorted(names)
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return ", ".join(name[:_SHOWN] for name in found[:_LISTED]) + more or "none"
 
 
 def _server(text: str, whose: str) -> str:

@@ -39,6 +39,10 @@ _SECTIONS: Mapping[str, Mapping[str, type]] = {
         "auth-provider": dict,
     },
 }
+#: Characters of a name, an address or a path, which messages repeat. Linux has no longer path.
+_LONGEST_TEXT = 4096
+#: No message repeats them.
+_SECRETS = ("token", "password")
 _FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _WRITE = {str: "a text", bool: "true or false", dict: "a map of keys to values", list: "a list"}
 
@@ -97,12 +101,19 @@ def _entry(entry: object, section: str, where: str) -> tuple[str, dict[str, Any]
 
 
 def _field(section: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
-    """Return a field, None if it is absent. Raise ConfigError for one of another type, and for a text of many lines."""
+    """Return a field, None if it is absent.
+
+    Raise ConfigError for one of another type, and for a text that has many lines or is too long.
+    """
     value = section.get(key)
     if value is not None and not isinstance(value, kind):
         raise ConfigError(f"{where}: {key} is of the wrong type: write {_WRITE[kind]}")
     # Base64 may have line breaks, and is decoded.
-    return checked(value, f"{where}: {key}") if isinstance(value, str) and not key.endswith("-data") else value
+    if not isinstance(value, str) or key.endswith("-data"):
+        return value
+    if key not in _SECRETS and len(value) > _LONGEST_TEXT:
+        raise ConfigError(f"{where}: {key} is longer than {_LONGEST_TEXT} characters")
+    return checked(value, f"{where}: {key}")
 
 
 def checked(text: str, what: str) -> str:

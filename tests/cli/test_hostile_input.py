@@ -145,6 +145,45 @@ def test_mutated_manifests_are_answered_at_once_and_without_escapes(
     assert min(told.values()) > MANIFESTS / 20, told
 
 
+@pytest.mark.parametrize(
+    ("verb", "text", "said"),
+    [
+        ("tree", {"current-context": "c" * 5000}, "current-context is longer than 4096 characters"),
+        (
+            "tree",
+            {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:9/{'a' * 5000}"}}]},
+            "clusters.0.cluster: server is longer than 4096 characters",
+        ),
+        ("tree", {"current-context": "c" * 4000}, f"there is no context '{'c' * 128}'...; known: none"),
+        (
+            "tree",
+            {"current-context": "x", "contexts": [{"name": f"c{n:05}", "context": {}} for n in range(20_000)]},
+            ", c00019 and 19980 more",
+        ),
+        (
+            "tree",
+            {"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "d" * 4000}}]},
+            f"context 'x' names the cluster '{'d' * 128}'..., which is not there",
+        ),
+        (
+            "usage",
+            {"gpuResources": [1] * 20_000},
+            "gpuResources.1: 1 is of the wrong type: write a text; and 19992 more",
+        ),
+    ],
+    ids=["a long name", "a long address", "a long context", "contexts", "a long cluster", "errors"],
+)
+def test_a_long_list_or_name_is_one_clear_line(tmp_path: Path, verb: str, text: dict[str, Any], said: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(json.dumps(text))
+    manifests = tmp_path / "m.yaml"
+    manifests.write_text("{}")
+    done = hostile.called(verb, *(("--kubeconfig", path) if verb == "tree" else ("-f", manifests, "--config", path)))
+    hostile.check_called(done, (2,), said)
+    assert said in done.err
+    assert len(done.err) < 1000
+
+
 def test_mutated_configurations_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     rng = random.Random(20260703)
     path = tmp_path / "c.yaml"

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import io
 import json
 import os
 import random
 import re
+import socket
 import time
+from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import typer
+import typer.main
 import yaml
 
 from bizrq import registration
 from bizrq.cli.cluster import ClusterFlags
+from bizrq.cli.main import run
 from bizrq.cli.output.failure import Failure, warn
 from bizrq.cli.verbs.fit import fit
 from bizrq.cli.verbs.usage import UsageOutput, usage
@@ -35,10 +41,18 @@ MARKUP = ("[red]", "[/]", "[link=http://x]y[/link]", ":bomb:", "[bold", "[/nothi
 #: What is shown where markup is obeyed.
 OBEYED = ("\N{BOMB}", "\x1b]8;")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
+#: Typer builds all verbs anew for each call of the program, which a process makes once.
+_COMMAND = functools.cache(typer.main.get_command)
 #: Of the group nlp, into which all of it goes.
 HARD = {"cpu": "1000000", "gpu": "1000000", "hours": "1000000", "limits.cpu.A4": "1000"}
-#: Scalars that a reader of numbers may take long for, or fail at; as text, because a writer would quote them.
-_LONG = ("0x" + "f" * 6000, ":".join(["59"] * 20_000), "9" * 5000, "0b" + "1" * 20_000, "1" * 20_000 + ".5")
+#: Scalars that a reader of numbers may take long for, or fail at; as text, because a writer would quote them. The last
+#: three are words, which an error might repeat.
+_LONG = (
+    *("0x" + "f" * 6000, ":".join(["59"] * 20_000), "9" * 5000, "0b" + "1" * 20_000, "1" * 20_000 + ".5"),
+    *("y" * 100_000, "'" + "ü b/" * 20_000 + "'", '"' + r"\x1b[31m" * 10_000 + '"'),
+)
+#: Characters of the longest line of an error.
+_LONGEST_LINE = 5000
 _ODD: tuple[Any, ...] = (
     *(None, -1, 1.5, 10**30, "", "x" * 300, "\x00", [], {}, [[]], True, {"a": None}, "٣", "1e999", ".inf"),
     *(float("inf"), float("nan"), "\ud800", "9" * 4000, "1" + "0" * 60 + "Ei", -(2**63), "true", "~", "0x10"),
@@ -73,8 +87,9 @@ def manifest(rng: random.Random) -> str:
 
 def _noisy(rng: random.Random, text: str) -> str:
     """The text, at times with a sign of YAML anywhere, or with a long number instead of a value."""
-    if rng.random() < 0.05:
-        return re.sub(r"(?<=: )[^\s,{\[]+", rng.choice(_LONG), text, count=rng.randint(1, 3))
+    if rng.random() < 0.1:
+        long = rng.choice(_LONG)
+        return re.sub(r"(?<=: )[^\s,{\[]+", lambda _: long, text, count=rng.randint(1, 3))
     if rng.random() < 0.3:
         at = rng.randrange(len(text))
         noise = ["&a ", "*a", "<<: ", "{", "]", "\t", "!!int ", "\x1b", "? ", "---\n"]
@@ -105,6 +120,11 @@ def kubeconfig(rng: random.Random) -> str:
         if rng.random() < 0.2:
             section[key] = rng.choice(_ADDRESSES) if rng.random() < 0.5 else mutated(rng, section[key])
     return _mutated_text(rng, lists, lists)
+
+
+def plain_kubeconfig() -> str:
+    """One that nobody has mutated."""
+    return yaml.safe_dump(_KUBECONFIG)
 
 
 def _mutated_text(rng: random.Random, all_of_it: Object, part: Object) -> str:
@@ -180,9 +200,60 @@ def fit_of(path: Path, kubeconfig: Path) -> tuple[int, str, str, float]:
     return code, out.getvalue(), err.getvalue(), time.thread_time() - began
 
 
+@dataclass(frozen=True)
+class Called:
+    """What a program said: its exit code, what it showed on a terminal, and the processor time in seconds."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def called(*words: object) -> Called:
+    """Run the program `bizrq` on a terminal, and look up no host. What a person would see as a traceback is raised.
+
+    Call it in a thread without an event loop. To build the verbs, which a process does once, is no part of the time.
+    """
+    out, err, code = _Terminal(), _Terminal(), 0
+    shown = {"COLUMNS": "80", "LINES": "60", "TERM": "xterm-256color", "PAGER": "cat"}
+    with (
+        mock.patch.dict(os.environ, shown),
+        mock.patch("sys.argv", ["bizrq", *map(str, words)]),
+        mock.patch("typer.main.get_command", _COMMAND),
+        mock.patch("socket.getaddrinfo", _no_host),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        began = time.thread_time()
+        try:
+            run()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        seconds = time.thread_time() - began
+    return Called(code, out.getvalue(), err.getvalue(), seconds)
+
+
+def _no_host(host: bytes | str | None, *_: object, **__: object) -> NoReturn:
+    # The true one does this first, and fails so.
+    if isinstance(host, str):
+        host.encode("idna")
+    raise socket.gaierror(socket.EAI_NONAME, "no such host")
+
+
+def check_called(done: Called, codes: Container[int], text: str) -> None:
+    """Fail for another exit code, for an error without a clear line, and for what a terminal would obey."""
+    assert done.code in codes, (done, text)
+    check_shown(done.out, done.err, text)
+    if done.code:
+        assert done.err.startswith("bizrq: "), (done, text)
+        assert "Traceback" not in done.err, (done, text)
+
+
 def check_shown(out: str, err: str, text: str) -> None:
-    """Fail for output that a terminal would obey, but for colours, and for an error of several lines."""
+    """Fail for output that a terminal would obey, but for colours, and for an error of several lines, or a long one."""
     assert len(err.splitlines()) <= 1, (err, text)
+    assert len(err) <= _LONGEST_LINE, (err[:_LONGEST_LINE], text)
     for shown in (STYLE.sub("", out), err):
         assert printable(shown) == shown, (ascii(shown), text)
         assert not any(sign in shown for sign in OBEYED), (ascii(shown), text)

@@ -1,27 +1,40 @@
-"""R29: mutated reviews at a webhook, mutated manifests at the command line. Each gets an answer, soon, in one line."""
+"""R29: mutated reviews at a webhook; mutated manifests, configurations and kubeconfigs at the command line.
+
+Each gets an answer, soon, in one line.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import random
 import ssl
+import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import yaml
 
 from bizrq.cli.verbs.usage import UsageOutput
 from bizrq.kube.client import NotFound
 from bizrq.store.groups import GROUPS
 from tests.reliability.stage import Ground, Outcome
 from tests.support import hostile
-from tests.support.objects import OF_KIND
+from tests.support.objects import OF_KIND, deployment, tfjob
 
 
-async def r29(ground: Ground, *, reviews: int, manifests: int, fits: int, cpu: float) -> Outcome:
-    """One after the other. `cpu` is in seconds of processor time, the least of three where the first took longer."""
+async def r29(
+    ground: Ground, *, reviews: int, manifests: int, fits: int, files: int, cpu: float, tls: float
+) -> Outcome:
+    """One after the other. Half of `files` are configurations, half are kubeconfigs.
+
+    `cpu` is in seconds of processor time, the least of four where the first took longer. `tls` is that of a kubeconfig,
+    for which certificates are loaded.
+    """
     async with ground.parts() as parts:
         pid = (await parts.webhook_process()).process.pid
         [port] = parts.balancer.backends
@@ -32,15 +45,23 @@ async def r29(ground: Ground, *, reviews: int, manifests: int, fits: int, cpu: f
             async with aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session:
                 told, most = await _reviews(ground, session, pid, reviews, cpu)
             shown, counted, asked = await _manifests(ground, parts.folder / "m.yaml", manifests, fits, cpu)
-    slowest = {"a review": most, "bizrq usage": counted, "bizrq fit": asked}
+    with tempfile.TemporaryDirectory(dir=ground.folder) as folder:
+        read, settled = await _files(ground, Path(folder), files // 2, _CONFIGURATION, cpu)
+        used, reached = await _files(ground, Path(folder), files // 2, _KUBECONFIG, tls)
+    slowest = [
+        *(("a review", most, cpu), ("bizrq usage", counted, cpu), ("bizrq fit", asked, cpu)),
+        *(("a configuration", settled, cpu), ("a kubeconfig", reached, tls)),
+    ]
     missed = [
-        f"an answer of {what} took {1000 * seconds:.0f} ms of CPU, not {1000 * cpu:g}"
-        for what, seconds in slowest.items()
-        if seconds >= cpu
+        f"an answer of {what} took {1000 * seconds:.0f} ms of CPU, not {1000 * bound:g}"
+        for what, seconds, bound in slowest
+        if seconds >= bound
     ]
     figures = (
         f"{_counts(told)} reviews, at most {1000 * most:.0f} ms of CPU; {_counts(shown)} manifests, at most "
-        f"{1000 * counted:.0f} ms of usage and {1000 * asked:.0f} ms of fit; no escape sequence, no markup obeyed"
+        f"{1000 * counted:.0f} ms of usage and {1000 * asked:.0f} ms of fit; {_counts(read)} configurations, at most "
+        f"{1000 * settled:.0f} ms; {_counts(used)} kubeconfigs, at most {1000 * reached:.0f} ms; no traceback, no "
+        "escape sequence, no markup obeyed"
     )
     return Outcome(figures, missed)
 
@@ -124,6 +145,59 @@ async def _manifests(
                 ground.say(f"{1000 * worked:.0f} ms of fit for {text!r}")
             asked = max(asked, worked)
     return shown, counted, asked
+
+
+@dataclass(frozen=True)
+class _File:
+    """What `bizrq` reads: how one is made, the words before its path, and what each exit code means."""
+
+    kind: str
+    make: Callable[[random.Random], str]
+    words: tuple[str, ...]
+    codes: Mapping[int, str]
+
+
+_CONFIGURATION = _File("configurations", hostile.configuration, ("usage", "--config"), {0: "read", 2: "refused"})
+#: No port answers, so nothing is found.
+_KUBECONFIG = _File(
+    "kubeconfigs", hostile.kubeconfig, ("tree", "--kubeconfig"), {2: "refused", 3: "of a server that does not answer"}
+)
+
+
+async def _files(ground: Ground, folder: Path, count: int, what: _File, cpu: float) -> tuple[Counter[str], float]:
+    """Every one to the program as the whole of it. Return the counts, and the slowest."""
+    rng, told, most = ground.random(f"R29 {what.kind}"), Counter[str](), 0.0
+    path, manifests = folder / "file.yaml", folder / "manifests.yaml"
+    manifests.write_text(yaml.safe_dump_all([deployment("web", "nlp", 2), tfjob("t", "nlp", 2)]))
+    path.write_text(hostile.plain_kubeconfig())
+
+    def words() -> tuple[object, ...]:
+        rest = ("-f", manifests) if what is _CONFIGURATION else ("--context", rng.choice(("one", "one", "one", "two")))
+        return *what.words, path, *rest
+
+    for context in ("one", "two"):
+        # What the first call imports is not its answer's.
+        await asyncio.to_thread(hostile.called, *_KUBECONFIG.words, path, "--context", context)
+    with _frozen():
+        for _ in range(count):
+            text, given = what.make(rng), words()
+            path.write_text(text, "utf-8", errors="surrogatepass")
+
+            async def call(text: str = text, given: tuple[object, ...] = given) -> hostile.Called:
+                done = await asyncio.to_thread(hostile.called, *given)
+                hostile.check_called(done, what.codes, text)
+                return done
+
+            async def again(call: Callable[[], Awaitable[hostile.Called]] = call) -> float:
+                return (await call()).seconds
+
+            done = await call()
+            told[what.codes[done.code]] += 1
+            worked = await _least(done.seconds, cpu, again)
+            if worked >= cpu:
+                ground.say(f"{1000 * worked:.0f} ms of bizrq {what.words[0]} for {text[:1000]!r}")
+            most = max(most, worked)
+    return told, most
 
 
 @contextlib.contextmanager
