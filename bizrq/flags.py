@@ -26,10 +26,13 @@ MetricsAnonymous = Annotated[
     bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
 ]
 #: Seconds to serve on before a port closes: by then every node has learned that the pod is not ready.
-DRAIN_DELAY = 10
+DRAIN_DELAY, LONGEST_DRAIN = 10, 600
 DrainDelay = Annotated[
     int,
     typer.Option(
-        "--drain-delay", min=0, max=600, help="Seconds that webhooks serve on after SIGTERM, until no new reviews come."
+        "--drain-delay",
+        min=0,
+        max=LONGEST_DRAIN,
+        help="Seconds that webhooks serve on after SIGTERM, until no new reviews come.",
     ),
 ]

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from bizrq.kube.kubeconfig import ConfigError, address, at_home, checked, is_host, merged
 
@@ -180,7 +181,10 @@ def _known(names: Iterable[str]) -> str:
 
 def _server(text: str, whose: str) -> str:
     """Return an API server's address without a trailing slash. Raise ConfigError for one that is not usable."""
-    return address(text, f"{whose} needs a server", "https://host:6443")
+    found = address(text, f"{whose} needs a server", "https://host:6443")
+    if "@" in urlsplit(found).netloc:
+        raise ConfigError(f"{whose}: an address of a server has no user: write username and password of the user")
+    return found
 
 
 def _cluster(cluster: Mapping[str, Any], where: str) -> Endpoint:

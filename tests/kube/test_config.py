@@ -137,6 +137,9 @@ def test_the_first_file_of_a_list_wins_and_missing_ones_are_skipped(tmp_path: Pa
         (of_cluster(**{"certificate-authority": "/dev/zero"}), "/dev/zero is larger than 4 MiB"),
         (of_cluster(server="http://a..b"), r"needs a server like https://host:6443, not 'http://a\.\.b'"),
         (of_cluster(server=f"http://{'a' * 300}"), "needs a server like"),
+        # With a token besides, no request could be made.
+        (of_cluster(server="https://me:secret@x"), "cluster 'c': an address of a server has no user: write username"),
+        (of_cluster(server="https://@x"), "cluster 'c': an address of a server has no user: write username"),
         (of_user(**{"auth-provider": 5}), "auth-provider is of the wrong type: write a map"),
         (of_user(tokenFile="a\0"), "tokenFile has a control character: write one line of text"),
         (of_user(token=7), r"users\.0\.user: token is of the wrong type: write a text"),

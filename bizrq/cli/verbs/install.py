@@ -29,6 +29,7 @@ _Output = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output 
 _GONE, _ESTABLISHED = 120.0, 60.0
 #: Seconds between two lines about the same wait.
 _TELL = 15.0
+_REPLICAS = 2
 #: A network as text.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
 
@@ -38,8 +39,9 @@ def install(
     namespace: _Namespace = "bizrq-system",
     config: Annotated[Path | None, typer.Option(help="YAML file of the processes' configuration.")] = None,
     replicas: Annotated[
-        int, typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each.")
-    ] = 2,
+        int | None,
+        typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each; at first 2."),
+    ] = None,
     client_ca: Annotated[
         Path | None,
         typer.Option(help="CA of the API server's client certificate, a PEM file; reviews without it are refused."),
@@ -60,28 +62,47 @@ def install(
     no_api_server_cidr: Annotated[
         bool, typer.Option("--no-api-server-cidr", help="Remove the installed NetworkPolicy.")
     ] = False,
-    metrics_anonymous: flags.MetricsAnonymous = False,
-    drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,
-    log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
-    log_level: flags.LogLevelOption = flags.LogLevel.INFO,
+    metrics_anonymous: Annotated[
+        bool | None, typer.Option(help="Let everybody read /metrics, without a token; at first --no-metrics-anonymous.")
+    ] = None,
+    drain_delay: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=flags.LONGEST_DRAIN,
+            help="Seconds that webhooks serve on after SIGTERM, until no new reviews come; "
+            f"at first {flags.DRAIN_DELAY}.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        flags.LogFormat | None, typer.Option(help="Form of a line of the log; at first text.")
+    ] = None,
+    log_level: Annotated[
+        flags.LogLevel | None, typer.Option(help="Log nothing that is less severe; at first info.")
+    ] = None,
     api_priority: Annotated[
-        bool, typer.Option(help="Reserve a share of the API server's seats for the processes' own requests.")
-    ] = True,
-    web: Annotated[bool, typer.Option("--web", help="Install the web UI too; needs --web-url.")] = False,
+        bool | None,
+        typer.Option(
+            help="Reserve a share of the API server's seats for the processes' own requests; at first --api-priority."
+        ),
+    ] = None,
+    web: Annotated[bool | None, typer.Option(help="Install the web UI too, or remove it; it needs --web-url.")] = None,
     web_url: Annotated[
-        str, typer.Option(help="Address at which browsers reach the web UI, like https://quota.corp.")
-    ] = "",
+        str | None, typer.Option(help="Address at which browsers reach the web UI, like https://quota.corp.")
+    ] = None,
     web_tls_secret: Annotated[
-        str,
+        str | None,
         typer.Option(help="Secret with tls.crt and tls.key for the web UI; without it an ingress in front has TLS."),
-    ] = "",
+    ] = None,
     web_oidc_issuer: Annotated[
-        str, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp/realm.")
-    ] = "",
-    web_oidc_client_id: Annotated[str, typer.Option(help="Client of the provider; needs --web-oidc-issuer.")] = "",
+        str | None, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp/realm.")
+    ] = None,
+    web_oidc_client_id: Annotated[
+        str | None, typer.Option(help="Client of the provider; needs --web-oidc-issuer.")
+    ] = None,
     web_oidc_secret: Annotated[
-        str, typer.Option(help="Secret with the key client-secret, unless the client is a public one.")
-    ] = "",
+        str | None, typer.Option(help="Secret with the key client-secret, unless the client is a public one.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until the webhooks are ready and registered.")] = True,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds to wait for ready and registered webhooks.")] = 180,
     dry_run: _DryRun = False,
@@ -93,15 +114,16 @@ def install(
     Applies the CRDs, RBAC, processes and Service. The controller registers the webhooks once one of them is ready.
     Deletes what only an earlier install created. Requires administrator rights.
 
-    A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps the installed
-    configuration, client CA, client name and NetworkPolicy, unless flags say otherwise. --dry-run prints a new
-    installation.
+    A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps what the
+    installation has, and says so; a flag that is given wins, and an empty --web-... removes what it named. Only the
+    default image becomes that of this version. --dry-run prints a new installation.
     """
     from importlib.metadata import version
 
     from bizrq.api import priority
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.install_config import configuration, requires_use
+    from bizrq.cli.installed import FLAGS
     from bizrq.store import pause
     from bizrq.store.processes import WEB
 
@@ -110,30 +132,46 @@ def install(
         raise Failure("--no-client-ca goes without --client-ca and --client-name", EXIT_BAD_INPUT)
     if no_api_server_cidr and api_server_cidr:
         raise Failure("--no-api-server-cidr goes without --api-server-cidr", EXIT_BAD_INPUT)
-    pages = _web_plan(web, web_url, web_tls_secret, web_oidc_issuer, web_oidc_client_id, web_oidc_secret)
-    given = config.read_text("utf-8") if config is not None else None
-    plan = manifests_of_bizrq.InstallPlan(
-        namespace,
-        image or f"bizrq:{version('bizrq')}",
-        replicas,
-        client_ca=_authorities(client_ca, client_name),
-        client_name=client_name or "",
-        api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
+    pages = _given(
+        url=web_url,
+        tls_secret=web_tls_secret,
+        issuer=web_oidc_issuer,
+        client=web_oidc_client_id,
+        client_secret=web_oidc_secret,
+    )
+    if pages and not web:
+        flag = FLAGS[next(iter(pages))]
+        raise Failure(f"{flag} needs --web" if web is None else f"--no-web goes without {flag}", EXIT_BAD_INPUT)
+    text = config.read_text("utf-8") if config is not None else None
+    given = _given(
+        image=image,
+        replicas=replicas,
         metrics_anonymous=metrics_anonymous,
         drain_delay=drain_delay,
         log_format=log_format,
         log_level=log_level,
         api_priority=api_priority,
     )
+    plan = manifests_of_bizrq.InstallPlan(
+        namespace,
+        client_ca=_authorities(client_ca, client_name),
+        client_name=client_name or "",
+        api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
+        **{"image": f"bizrq:{version('bizrq')}", "replicas": _REPLICAS, **given},
+    )
     if dry_run:
-        _, objects = _planned(plan, configuration(given, None), pages)
+        _, objects = _planned(plan, configuration(text, None), _web_plan(pages) if web else None)
         print_objects(objects, output)
+        _warn_of_strangers(plan)
         return
 
     async def work(client: KubeClient) -> None:
+        await _refuse_elsewhere(client, namespace)
         installed = await _installed(client, namespace)
-        kept = await _keeping(client, plan, clients=not no_client_ca, api_servers=not no_api_server_cidr)
-        final, objects = _planned(kept, configuration(given, installed), pages)
+        kept, its_web = await _keep_flags(client, plan, given, web, pages)
+        kept = await _keeping(client, kept, clients=not no_client_ca, api_servers=not no_api_server_cidr)
+        final, objects = _planned(kept, configuration(text, installed), its_web)
+        await _warn_of_lost_flags(client, objects)
         priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
         others = [obj for obj in objects if obj not in (*priorities, *definitions)]
@@ -164,41 +202,109 @@ def install(
             warn("rights.use is off: who may create workloads in any namespace may charge every group; docs/rights.md")
         elif installed is None:
             warn("nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md")
+        if installed is None:
+            _warn_of_strangers(final)
 
     run_on(client_for(where), work)
 
 
-def _web_plan(web: bool, url: str, tls_secret: str, issuer: str, client: str, client_secret: str) -> WebPlan | None:
-    """Return how the web UI is installed, None where it is not. Raise Failure."""
+def _given(**flags_by_field: Any) -> dict[str, Any]:
+    """Return the fields whose flags are given."""
+    return {field: value for field, value in flags_by_field.items() if value is not None}
+
+
+def _warn_of_strangers(plan: InstallPlan) -> None:
+    if not plan.client_ca and not plan.api_servers:
+        warn(
+            "everybody who reaches the port of the webhooks can forge a review: give --client-ca and --client-name, or "
+            '--api-server-cidr; docs/operations.md, "Who may ask"'
+        )
+
+
+def _web_plan(given: dict[str, Any]) -> WebPlan:
+    """Return how the web UI is installed. Raise Failure."""
     from bizrq.cli.manifests_of_web import WebPlan
     from bizrq.kube.config import ConfigError
     from web.main import issuer_of
 
-    given = {
-        "--web-url": url,
-        "--web-tls-secret": tls_secret,
-        "--web-oidc-issuer": issuer,
-        "--web-oidc-client-id": client,
-        "--web-oidc-secret": client_secret,
-    }
-    if not web:
-        if alone := [flag for flag, value in given.items() if value]:
-            raise Failure(f"{alone[0]} needs --web", EXIT_BAD_INPUT)
-        return None
-    if not url.startswith("https://"):
+    plan = WebPlan(**{"url": "", **given})
+    if not plan.url.startswith("https://"):
         raise Failure(
-            f"--web needs --web-url, an address like https://quota.corp: {url[:200]!r} is none", EXIT_BAD_INPUT
+            f"--web needs --web-url, an address like https://quota.corp: {plan.url[:200]!r} is none", EXIT_BAD_INPUT
         )
-    if bool(issuer) != bool(client):
+    if bool(plan.issuer) != bool(plan.client):
         raise Failure("--web-oidc-issuer and --web-oidc-client-id need each other", EXIT_BAD_INPUT)
-    if client_secret and not issuer:
+    if plan.client_secret and not plan.issuer:
         raise Failure("--web-oidc-secret needs --web-oidc-issuer", EXIT_BAD_INPUT)
-    if issuer:
+    if plan.issuer:
         try:
-            issuer_of(issuer, "--web-oidc-issuer")
+            issuer_of(plan.issuer, "--web-oidc-issuer")
         except ConfigError as error:
             raise Failure(str(error), EXIT_BAD_INPUT) from None
-    return WebPlan(url, tls_secret, issuer, client, client_secret)
+    return plan
+
+
+async def _refuse_elsewhere(client: KubeClient, namespace: str) -> None:
+    """Raise Failure if the processes run in another namespace: they would lose their rights to those of this one."""
+    from bizrq.cli.rbac import WEBHOOKS
+
+    binding = await _stored(client, namespace, "ClusterRoleBinding", WEBHOOKS)
+    for other in sorted({subject.get("namespace") or "" for subject in (binding or {}).get("subjects") or ()}):
+        if other not in ("", namespace) and await _stored(client, other, "Deployment", WEBHOOKS):
+            raise Failure(
+                f"bizrq is installed in namespace {other}: add -n {other}, or run bizrq uninstall -n {other} first",
+                EXIT_BAD_INPUT,
+            )
+
+
+async def _keep_flags(
+    client: KubeClient, plan: InstallPlan, given: dict[str, Any], web: bool | None, pages: dict[str, Any]
+) -> tuple[InstallPlan, WebPlan | None]:
+    """Return the plans with what the installation has where no flag is given, and say so. Raise Failure."""
+    from dataclasses import replace
+
+    from bizrq.cli.installed import NotAsInstalled, flags_of_processes, flags_of_web, spelled
+    from bizrq.cli.rbac import WEBHOOKS
+    from bizrq.store.processes import WEB
+
+    webhooks = await _stored(client, plan.namespace, "Deployment", WEBHOOKS)
+    stored_web = await _stored(client, plan.namespace, "Deployment", WEB) if web is not False else None
+    try:
+        kept = flags_of_processes(webhooks, given) if webhooks else {}
+        of_web = flags_of_web(stored_web, pages) if stored_web else {}
+    except NotAsInstalled as error:
+        raise Failure(str(error), EXIT_BAD_INPUT) from None
+    if webhooks and "api_priority" not in given and not await _has_priority(client):
+        kept["api_priority"] = False
+    final = replace(plan, **kept)
+    told = {field: value for field, value in kept.items() if value != getattr(plan, field)} | of_web
+    if told:
+        alone = " --web" if of_web and web is None else ""
+        warn(f"kept:{alone} {spelled(told)}; a flag that is given wins")
+    return final, _web_plan(of_web | pages) if web or stored_web else None
+
+
+async def _has_priority(client: KubeClient) -> bool:
+    """Return whether API priority is installed; False for who may not see it, and so not change it either."""
+    from bizrq.api import priority
+    from bizrq.kube.client import Forbidden
+
+    try:
+        return await _stored(client, "", priority.KINDS[0], priority.LEVEL) is not None
+    except Forbidden:
+        return False
+
+
+async def _warn_of_lost_flags(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Name the flags of the installed processes that somebody else gave them: these Deployments are install's."""
+    from bizrq.cli.installed import lost
+
+    for obj in objects:
+        metadata = obj["metadata"]
+        if obj["kind"] == "Deployment":
+            stored = await _stored(client, metadata["namespace"], obj["kind"], metadata["name"])
+            if stored and (flags_lost := lost(stored, obj)):
+                warn(f"{named(obj)} loses what install has no flag for: {', '.join(flags_lost)}")
 
 
 async def _make_keys(client: KubeClient, namespace: str) -> None:

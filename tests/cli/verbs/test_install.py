@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +24,9 @@ from bizrq.api import overlap, priority
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
-from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, InstallPlan, resource_of
 from bizrq.cli.manifests_of_web import WebPlan, web_objects
+from bizrq.cli.verbs.install import install
 from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
@@ -61,6 +63,11 @@ REQUIRED = configuration(None, None)
 KEPT_CLIENTS = "bizrq: kept: the client CA, and --client-name 'api'; --no-client-ca removes them"
 KEPT_ADDRESSES = "bizrq: kept: --api-server-cidr 10.1.0.0/24, fd00::/64; --no-api-server-cidr removes it"
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
+STRANGERS = (
+    "everybody who reaches the port of the webhooks can forge a review: give --client-ca and --client-name, or "
+    '--api-server-cidr; docs/operations.md, "Who may ask"'
+)
+FIRST = f"bizrq: {NOBODY}\nbizrq: {STRANGERS}\n"
 STATED = "suspended: zero\nrights: {use: true}\n"
 #: Kinds of which each installation has objects of its own.
 PLACED = ("Namespace", "ServiceAccount", "Deployment", "Service")
@@ -107,7 +114,7 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     config.write_text(STATED)
     flags = ("-n", HERE, "--no-wait", "--image", "bizrq:1", "--config", config)
     result = await installed("install", *flags)
-    assert (result.code, result.err) == (0, f"bizrq: {NOBODY}\n")
+    assert (result.code, result.err) == (0, FIRST)
     assert await registered(client) is None, "that is the leader's"
     for obj in planned(STATED):
         assert await there(client, obj), obj
@@ -131,10 +138,10 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
 
     kept = await installed("install", *flags[:-2])
-    assert (kept.code, kept.err) == (0, "")
-    assert {line for line in kept.out.splitlines() if not line.endswith("unchanged")} == {
-        f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")
-    }
+    assert (kept.code, kept.err) == (0, "bizrq: kept: --replicas=3; a flag that is given wins\n")
+    assert {line.split()[-1] for line in kept.out.splitlines()} == {"unchanged"}
+    fewer = await installed("install", *flags, "--replicas", "2")
+    assert (fewer.code, fewer.err) == (0, "")
     [config_map] = [obj for obj in planned(STATED) if obj["kind"] == "ConfigMap"]
     assert await installed_config(client) == STATED
 
@@ -217,6 +224,7 @@ async def test_the_clients_of_the_webhooks_are_installed_and_kept_until_a_flag_r
     command = await _command(client)
     kept = await installed(*flags, "--replicas", "3")
     assert (kept.code, kept.err.splitlines()) == (0, [KEPT_CLIENTS, KEPT_ADDRESSES])
+    flags = (*flags, "--replicas", "3")
     changed = [line for line in kept.out.splitlines() if not line.endswith("unchanged")]
     assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
     assert await _command(client) == command
@@ -318,6 +326,184 @@ async def test_what_is_installed_is_read_from_what_install_makes() -> None:
         assert manifests_of_bizrq.installed_api_servers({"spec": spec}) is None
 
 
+#: By parameter of install: a flag as it may be given, what an update says of it, and the same flag as it wins.
+KEPT_FLAGS: dict[str, tuple[list[str], str, list[str]]] = {
+    "image": (["--image", f"r.corp/bizrq@sha256:{'0' * 64}"], f"--image=r.corp/bizrq@sha256:{'0' * 64}", ["--image=b"]),
+    "replicas": (["--replicas", "3"], "--replicas=3", ["--replicas", "2"]),
+    "metrics_anonymous": (["--metrics-anonymous"], "--metrics-anonymous", ["--no-metrics-anonymous"]),
+    "drain_delay": (["--drain-delay", "0"], "--drain-delay=0", ["--drain-delay", "10"]),
+    "log_format": (["--log-format", "json"], "--log-format=json", ["--log-format", "text"]),
+    "log_level": (["--log-level", "debug"], "--log-level=debug", ["--log-level", "error"]),
+    "api_priority": (["--no-api-priority"], "--no-api-priority", ["--api-priority"]),
+    "web": (["--web", "--web-url", "https://q.corp"], "--web --web-url=https://q.corp", ["--no-web"]),
+    "web_url": (
+        ["--web", "--web-url=https://q.corp/a=b"],
+        "--web --web-url=https://q.corp/a=b",
+        ["--web", "--web-url=https://r.corp"],
+    ),
+    "web_tls_secret": (
+        ["--web", "--web-url=https://q.corp", "--web-tls-secret=pair"],
+        "--web --web-url=https://q.corp --web-tls-secret=pair",
+        ["--web", "--web-tls-secret="],
+    ),
+    "web_oidc_issuer": (
+        ["--web", "--web-url=https://q.corp", "--web-oidc-issuer=https://login.corp", "--web-oidc-client-id=--x"],
+        "--web --web-url=https://q.corp --web-oidc-issuer=https://login.corp --web-oidc-client-id=--x",
+        ["--web", "--web-oidc-issuer=", "--web-oidc-client-id="],
+    ),
+    "web_oidc_client_id": (
+        ["--web", "--web-url=https://q.corp", "--web-oidc-issuer=https://login.corp", "--web-oidc-client-id=a"],
+        "--web --web-url=https://q.corp --web-oidc-issuer=https://login.corp --web-oidc-client-id=a",
+        ["--web", "--web-oidc-client-id=b"],
+    ),
+    "web_oidc_secret": (
+        [
+            *("--web", "--web-url=https://q.corp", "--web-oidc-issuer=https://login.corp", "--web-oidc-client-id=a"),
+            "--web-oidc-secret=provider",
+        ],
+        "--web --web-url=https://q.corp --web-oidc-issuer=https://login.corp --web-oidc-client-id=a "
+        "--web-oidc-secret=provider",
+        ["--web", "--web-oidc-secret="],
+    ),
+}
+#: Kept too, with tests above; and what is of one call.
+KEPT_BY_THEMSELVES = {"config", "client_ca", "client_name", "no_client_ca", "api_server_cidr", "no_api_server_cidr"}
+OF_A_CALL = {"namespace", "wait", "timeout", "dry_run", "output", "where"}
+
+
+async def test_every_flag_of_install_is_kept_or_of_one_call() -> None:
+    assert {*inspect.signature(install).parameters} == {*KEPT_FLAGS} | KEPT_BY_THEMSELVES | OF_A_CALL
+
+
+@pytest.mark.parametrize("flag", KEPT_FLAGS)
+async def test_an_update_keeps_a_flag_and_says_so_until_it_is_given_again(
+    installed: Bizrq, client: KubeClient, flag: str
+) -> None:
+    given, said, again = KEPT_FLAGS[flag]
+    base = ("install", "-n", "default", "--no-wait")
+    assert (await installed(*base, *given)).code == 0
+    before = await _specs(client)
+    update = await installed(*base)
+    assert (update.code, update.err) == (0, f"bizrq: kept: {said}; a flag that is given wins\n")
+    assert {line.split()[-1] for line in update.out.splitlines()} == {"unchanged"}
+    assert await _specs(client) == before
+    other = await installed(*base, *again)
+    assert other.code == 0, other.err
+    assert await _specs(client) != before
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+async def test_all_flags_together_are_kept_and_an_image_of_a_version_gives_way(
+    installed: Bizrq, client: KubeClient, tmp_path: Path
+) -> None:
+    path, config = tmp_path / "ca.crt", tmp_path / "config.yaml"
+    path.write_text(CLIENT_CA)
+    config.write_text(STATED)
+    base = ("install", "-n", "default", "--no-wait")
+    once = {"web_url": KEPT_FLAGS["web_url"][0], "web_tls_secret": ["--web-tls-secret=pair"]}
+    once |= {name: KEPT_FLAGS[name][0] for name in KEPT_FLAGS if not name.startswith("web")}
+    whole = [*once.values(), KEPT_FLAGS["web_oidc_secret"][0][2:], ["--client-ca", str(path), "--client-name", "api"]]
+    flags = [word for words in [*whole, ["--api-server-cidr=10.0.0.0/24", "--config", str(config)]] for word in words]
+    first = await installed(*base, *flags)
+    assert (first.code, first.err) == (0, f"bizrq: {NOBODY}\n")
+    before = await _specs(client)
+    assert (await installed(*base)).code == 0
+    assert await _specs(client) == before
+    old = await installed(*base, "--image", "bizrq:0.0.1-rc1")
+    assert old.code == 0
+    new = await installed(*base)
+    assert "--image" not in new.err
+    assert f"bizrq:{version('bizrq')}" in str(await _specs(client))
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+async def test_a_flag_of_somebody_else_is_not_taken_away_silently(installed: Bizrq, client: KubeClient) -> None:
+    base = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1", "--drain-delay", "7")
+    assert (await installed(*base)).code == 0
+    await _edit(client, lambda command: [*command, "--allowances", "--metrics-port=9099"])
+    result = await installed(*base[:-4])
+    assert result.err.splitlines() == [
+        "bizrq: kept: --image=bizrq:1 --drain-delay=7; a flag that is given wins",
+        "bizrq: deployment.apps/bizrq-webhooks loses what install has no flag for: --allowances, --metrics-port",
+    ]
+    for flag, value in (("--drain-delay", "soon"), ("--log-level", "loud")):
+        await _edit(client, lambda command, flag=flag, value=value: _with(command, flag, value))
+        refused = await installed(*base[:-4])
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err == f"bizrq: deployment/bizrq-webhooks is not as install made it: give {flag}\n"
+        assert (await installed(*base[:-4], flag, {"--drain-delay": "7"}.get(flag, "info"))).code == 0
+    await client.patch(DEPLOYMENTS, "bizrq-webhooks", {"spec": {"replicas": 0}}, namespace="default")
+    started = await installed(*base)
+    assert (started.code, started.err) == (0, "")
+    assert (await client.get(DEPLOYMENTS, "bizrq-webhooks", "default"))["spec"]["replicas"] == 2
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+def _with(command: list[str], flag: str, value: str) -> list[str]:
+    at = command.index(flag) + 1
+    return [*command[:at], value, *command[at + 1 :]]
+
+
+async def _edit(client: KubeClient, change: Callable[[list[str]], list[str]]) -> None:
+    """Change the command of the webhooks in the namespace default as kubectl edit does."""
+    stored = await client.get(DEPLOYMENTS, "bizrq-webhooks", "default")
+    container = stored["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = change(container["command"])
+    await client.replace(DEPLOYMENTS, stored)
+
+
+async def _specs(client: KubeClient) -> dict[str, Any]:
+    """What install has stored in the namespace default, and its API priority."""
+    found = {}
+    for resource in manifests_of_bizrq.PRUNED:
+        if resource in manifests_of_bizrq.PRIORITIES or resource.namespaced:
+            items, _ = await client.list(
+                resource, "default" if resource.namespaced else None, label_selector=f"{MANAGED}={INSTALL}"
+            )
+            found |= {
+                f"{resource.kind}/{o['metadata']['name']}": {
+                    key: value for key, value in o.items() if key not in ("metadata", "status")
+                }
+                for o in items
+            }
+    return found
+
+
+async def test_an_install_in_another_namespace_is_refused_and_names_the_first(
+    installed: Bizrq, client: KubeClient, unique: str
+) -> None:
+    """It would give the rights of the processes there to those here."""
+    assert (await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1")).code == 0
+    second = await installed("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
+    assert (second.code, second.out) == (2, "")
+    said = f"bizrq is installed in namespace {unique}: add -n {unique}, or run bizrq uninstall -n {unique} first"
+    assert second.err == f"bizrq: {said}\n"
+    assert (await installed("uninstall", "-n", unique)).code == 0
+    moved = await installed("install", "-n", "default", "--no-wait", "--image", "bizrq:1")
+    assert moved.code == 0, moved.err
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        ((), True),
+        (("--replicas", "3"), True),
+        (("--client-ca", "ca.crt", "--client-name", "api"), False),
+        (("--api-server-cidr", "10.0.0.0/24"), False),
+    ],
+)
+async def test_a_new_installation_that_anybody_may_ask_says_so_but_not_in_its_yaml(
+    bizrq: Bizrq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], warned: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.crt").write_text(CLIENT_CA)
+    result = await bizrq("install", "--dry-run", *flags)
+    assert (result.code, result.err) == (0, f"bizrq: {STRANGERS}\n" if warned else "")
+    assert "forge" not in result.out
+    assert list(yaml.safe_load_all(result.out))
+
+
 async def _command(client: KubeClient) -> list[str]:
     """The command of the webhooks in the namespace default."""
     stored = await client.get(DEPLOYMENTS, "bizrq-webhooks", "default")
@@ -366,8 +552,8 @@ async def test_an_older_installation_stays_open_and_says_so(installed: Bizrq, cl
     [older] = [o for o in deployments if o["metadata"]["name"] == rbac.WEBHOOKS]
     await client.create(DEPLOYMENTS, older)
     result = await installed("install", "-n", there, "--no-wait", "--image", "bizrq:2")
-    assert (result.code, result.err.count("\n")) == (0, 1)
-    assert "rights.use is off" in result.err
+    assert (result.code, result.err.count("\n")) == (0, 2)
+    assert result.err.startswith("bizrq: kept: --no-api-priority; a flag that is given wins\nbizrq: rights.use is off")
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAPS, manifests_of_bizrq.CONFIG, there)
     await client.create(CONFIG_MAPS, {
@@ -490,9 +676,12 @@ async def test_who_may_not_set_api_priority_installs_without_it(
 
     without = await installed("install", *flags, "--no-wait", "--image", "bizrq:1", "--no-api-priority")
     assert without.code == 0, without.err
-    assert [line.partition(":")[0] for line in without.err.splitlines()] == ["bizrq"] * 3
+    assert [line.partition(":")[0] for line in without.err.splitlines()] == ["bizrq"] * 4
+    kept = await installed("install", *flags, "--no-wait")
+    assert kept.code == 0, kept.err
+    assert "kept: --image=bizrq:1 --no-api-priority; a flag that is given wins" in kept.err
     assert "flowschemas.flowcontrol.apiserver.k8s.io of an earlier install may be left" in without.err
-    assert (await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1")).code == 0
+    assert (await installed("install", "-n", unique, "--no-wait", "--api-priority")).code == 0
     level = next(obj for obj in planned() if obj["kind"] == priority.KINDS[0])
     assert await there(client, level)
     again = await installed("install", "-n", unique, "--no-wait", "--image", "bizrq:1", "--no-api-priority")

@@ -54,7 +54,9 @@ async def test_the_web_ui_is_installed_its_keys_stay_and_it_goes(installed: Bizr
     again = await installed(*flags, *URL)
     assert (again.code, WEB_KEYS in again.out) == (0, False)
     assert await sealing(client) == stored
-    without = await installed(*flags)
+    kept = await installed(*flags)
+    assert (kept.code, kept.err) == (0, "bizrq: kept: --web --web-url=https://quota.corp; a flag that is given wins\n")
+    without = await installed(*flags, "--no-web")
     assert "deployment.apps/bizrq-web deleted" in without.out
     assert await sealing(client) == stored, "a later install with --web signs nobody out"
     assert (await installed("uninstall", "-n", HERE)).code == 0
@@ -119,6 +121,7 @@ async def test_every_new_pair_of_keys_is_another() -> None:
         (["--web", "--web-url", "http://quota.corp"], "--web needs --web-url, an address like https://quota.corp"),
         (["--web-url", "https://quota.corp"], "--web-url needs --web"),
         (["--web-oidc-issuer", "https://login.corp"], "--web-oidc-issuer needs --web"),
+        (["--no-web", "--web-url", "https://quota.corp"], "--no-web goes without --web-url"),
         ([*URL, "--web-oidc-issuer", "https://login.corp"], "need each other"),
         ([*URL, "--web-oidc-secret", "provider"], "--web-oidc-secret needs --web-oidc-issuer"),
         (
