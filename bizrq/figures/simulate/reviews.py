@@ -102,17 +102,26 @@ def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKin
     configuration = registration.configuration(settings, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE)
     adapters = [(resources_of(adapter), adapter) for adapter in settings.registry.charged]
     indirect = [resources_of(a) for a in settings.registry.adapters if a.estimate]
+    about = [(webhook, _about(webhook)) for webhook in configuration["webhooks"]]
     seen: set[GroupKind] = set()
     for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in (*_OTHERS, *indirect))]:
         kind = resources[0].group, resources[0].kind
         webhooks = tuple(
             webhook
-            for webhook in configuration["webhooks"]
-            if any(_applies(rule, resources, "CREATE", "UPDATE") for rule in webhook["rules"])
+            for webhook, named in about
+            if any(
+                (group, plural) in named for r in resources for group in (r.group, "*") for plural in (r.plural, "*")
+            )
         )
         if webhooks and kind not in seen:
             seen.add(kind)
             yield kind, ReviewedKind(resources, webhooks, settings.registry.scope, adapter)
+
+
+def _about(webhook: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return the groups and plurals that a webhook reviews on create or update."""
+    rules = [rule for rule in webhook["rules"] if not {"CREATE", "UPDATE", "*"}.isdisjoint(rule["operations"])]
+    return {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
 
 
 def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
@@ -122,11 +131,11 @@ def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
     return {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
 
 
-def _applies(rule: Mapping[str, Any], resources: Sequence[Resource], *operations: str) -> bool:
-    """Match a rule of the registration with one of these operations on one of these resources."""
+def _applies(rule: Mapping[str, Any], resources: Sequence[Resource], operation: str) -> bool:
+    """Match a rule of the registration with this operation on one of these resources."""
 
-    def names(key: str, *wanted: str) -> bool:
-        return "*" in rule[key] or any(each in rule[key] for each in wanted)
+    def names(key: str, wanted: str) -> bool:
+        return "*" in rule[key] or wanted in rule[key]
 
     about = any(names("apiGroups", r.group) and names("resources", r.plural) for r in resources)
-    return about and names("operations", *operations)
+    return about and names("operations", operation)
