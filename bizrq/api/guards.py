@@ -22,6 +22,7 @@ RESTORE_ROLE: Final = "bizrq-restore"
 #: The names of the policies, and of their bindings.
 STATUS, RECORDS, GROUPS, REGISTRATION = "bizrq-status", "bizrq-records", "bizrq-groups", "bizrq-registration"
 LEADER, LEASES = "bizrq-leader", "bizrq-leases"
+SPENT: Final = "bizrq-spent-hours"
 #: How the names of the journals begin (docs/reservations.md, "Allowances").
 JOURNALS: Final = "bizrq-webhooks-journal-"
 
@@ -50,7 +51,7 @@ def guards(
     found: list[Object] = []
     leader = _leader(controller, service, webhook_url)
     leases = _leases(controller, certs, webhooks)
-    for policy in (_status(), _records(), _groups(controller), _registration(certs), leader, leases):
+    for policy in (_status(), _records(), _spent(), _groups(controller), _registration(certs), leader, leases):
         found += [policy, policies.binding(policy["metadata"]["name"])]
     return found
 
@@ -75,6 +76,17 @@ def _records() -> Object:
         [_forbidden(MAY_MAINTAIN, f"bizrq alone writes and deletes its records and statements; {_HOW_TO}")],
         excluded=[people],
         conditions={"not-by-kubernetes": f"!{BUILT_IN}"},
+    )
+
+
+def _spent() -> Object:
+    """Keep the finalizer: a group that ends without it does not leave to its parent the hours that it has spent."""
+    there = f".metadata.?finalizers.orValue([]).exists(f, f == '{FINALIZER}')"
+    message = f"bizrq alone removes the finalizer {FINALIZER}, once the parent has the group's hours; {_HOW_TO}"
+    return policies.policy(
+        SPENT,
+        [policies.rule(API_GROUP, [PLURAL], "UPDATE")],
+        [_forbidden(f"!oldObject{there} || object{there} || {MAY_MAINTAIN}", message)],
     )
 
 

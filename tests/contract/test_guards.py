@@ -310,6 +310,25 @@ async def test_the_controller_changes_nothing_of_a_group_but_its_finalizer(
     assert not await answer(guarded, "person", changed(GROUPS, body)), what
 
 
+async def test_nobody_else_ends_a_group_without_what_it_has_spent(guarded: Guarded) -> None:
+    """Who leads a group may delete those below it, and got their spent hours back without this finalizer."""
+    everything = [wire.FINALIZER, "example.com/kept"]
+    writes = [
+        changed(GROUPS, {"metadata": {"finalizers": None}}),
+        changed(GROUPS, {"metadata": {"finalizers": ["example.com/kept"]}}),
+        changed(GROUPS, {"metadata": {"finalizers": [f"{wire.FINALIZER}-2"]}, "spec": {"hard": {"limits.cpu": "1"}}}),
+    ]
+    await guarded.admin.patch(GROUPS, NAME, {"metadata": {"finalizers": everything}})
+    for write in writes:
+        assert f"ValidatingAdmissionPolicy '{guards.SPENT}'" in await answer(guarded, "person", write)
+        assert await answer(guarded, "certs", write)
+    for who in ("controller", "restorer", "cluster-admin"):
+        assert not await answer(guarded, who, changed(GROUPS, {"metadata": {"finalizers": ["example.com/kept"]}})), who
+    others = changed(GROUPS, {"metadata": {"finalizers": [wire.FINALIZER]}})
+    assert not await answer(guarded, "person", others), "those are people's own"
+    await guarded.admin.patch(GROUPS, NAME, {"metadata": {"finalizers": None}})
+
+
 async def test_the_controller_removes_no_finalizer_of_others(guarded: Guarded) -> None:
     await guarded.admin.patch(GROUPS, NAME, {"metadata": {"finalizers": [wire.FINALIZER, "example.com/kept"]}})
     only_its_own = changed(GROUPS, {"metadata": {"finalizers": ["example.com/kept"]}})
