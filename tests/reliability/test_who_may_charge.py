@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -260,6 +261,37 @@ async def delete_group(client: KubeClient, of: str) -> object:
     return await client.request("DELETE", GROUPS.path(name=of), body=b'{"dryRun": ["All"]}')
 
 
+async def delete_collection(client: KubeClient, of: str) -> object:
+    """A review of each object, none of which has the name of the request."""
+    params = {"fieldSelector": f"metadata.name={of}"}
+    return await client.request("DELETE", GROUPS.path(), body=b'{"dryRun": ["All"]}', params=params)
+
+
+async def delete_orphaning(client: KubeClient, of: str) -> object:
+    body = b'{"dryRun": ["All"], "propagationPolicy": "Orphan"}'
+    return await client.request("DELETE", GROUPS.path(name=of), body=body)
+
+
+async def apply_by_force(client: KubeClient, of: str) -> object:
+    """As the field manager of somebody else. The sandbox has no server-side apply: a merge patch there."""
+    body = {"apiVersion": GROUPS.api_version, "kind": GROUPS.kind, "metadata": {"name": of}, **hard_of(of, 1)}
+    params = {"fieldManager": "bizrq-controller", "force": "true", "dryRun": "All"}
+    kind = "application/apply-patch+yaml"
+    try:
+        path = GROUPS.path(name=of)
+        return await client.request("PATCH", path, body=json.dumps(body).encode(), params=params, content_type=kind)
+    except ApiError as error:
+        if error.status != 415:
+            raise
+        return await higher(client, of)
+
+
+async def make_nameless_child(client: KubeClient, of: str) -> object:
+    made = group("r18-new", of, cpu="0", **{GPU: "0", f"cash/{GPU}": "0"})
+    made["metadata"] = {"generateName": "r18-new-"}
+    return await client.create(GROUPS, made, dry_run=True)
+
+
 def deleting(who: Person, of: str) -> str:
     """Each group has workloads, so that nobody deletes it."""
     return f"group {of} has " if manages(who, of) else f"{who.user} may not delete group {of}"
@@ -303,12 +335,16 @@ TREE: Mapping[str, tuple[Callable[[KubeClient, str], Awaitable[object]], Callabl
     "open": (patching({"spec": {"namespaceSelector": {"matchExpressions": []}}}), changes("change")),
     "alert": (patching({"spec": {"cash": {"thresholds": [1]}}}), changes("change")),
     "hold": (patching({"metadata": {"finalizers": [FINALIZER, "example.com/mine"]}}), changes("change")),
-    "release": (patching({"metadata": {"finalizers": None}}), changes("change")),
+    "release": (patching({"metadata": {"finalizers": None}}), maintains),
     "own": (patching({"metadata": {"ownerReferences": [OWNER]}}), changes("change")),
     "label": (patching({"metadata": {"labels": {"a": "b"}}}), lambda who, of: ""),
     "annotate": (patching({"metadata": {"annotations": {"a": "b"}}}), lambda who, of: ""),
     "child": (make_child, lambda who, of: "" if leads(who, of) else f"{who.user} may not create group r18-new"),
+    "nameless child": (make_nameless_child, lambda who, of: "" if leads(who, of) else f"{who.user} may not create"),
+    "apply": (apply_by_force, changes("change")),
     "delete": (delete_group, deleting),
+    "delete all": (delete_collection, deleting),
+    "delete orphaning": (delete_orphaning, deleting),
     "status": (write_status, maintains),
     "delete record": (delete_record, maintains),
     "edit record": (edit_record, maintains),
@@ -374,7 +410,7 @@ def _given() -> list[Object]:
             *(f"{kind.plural}/status" for kind in (GROUPS, CARD_HOURS)),
         ],
     }
-    verbs = ["create", "update", "patch", "delete"]
+    verbs = ["create", "update", "patch", "delete", "deletecollection"]
     everything = cluster_role("r18-edit")
     everything["rules"] = [{"apiGroups": [of], "resources": plurals, "verbs": verbs} for of, plurals in edits.items()]
     found = [everything, bound("r18-edit", "system:authenticated", "Group")]
@@ -598,8 +634,15 @@ async def test_a_lead_runs_the_groups_below_and_takes_nothing_from_others(world:
         assert f"ann may not change group {victim}" in await refused(ann.patch(GROUPS, victim, {"spec": spec}))
         assert (await world.admin.get(GROUPS, victim))["spec"] == before
     assert "ann may not charge quota r18-cv" in await refused(create(ann, "r18-c", "r18-cv"))
-    await bea.patch(GROUPS, below, {"metadata": {"finalizers": ["example.com/mine"]}})
-    assert not await refused(ann.patch(GROUPS, below, {"metadata": {"finalizers": None}}))
+
+    async def has_hours() -> bool:
+        return FINALIZER in ((await world.admin.get(GROUPS, below))["metadata"].get("finalizers") or [])
+
+    await eventually(has_hours)
+    await bea.patch(GROUPS, below, {"metadata": {"finalizers": [FINALIZER, "example.com/mine"]}})
+    # Without ours the hours that are spent would be hers again.
+    assert "bizrq-spent-hours" in await refused(ann.patch(GROUPS, below, {"metadata": {"finalizers": None}}))
+    assert not await refused(ann.patch(GROUPS, below, {"metadata": {"finalizers": [FINALIZER]}}))
     assert not await refused(ann.delete(GROUPS, below))
 
     async def deleted() -> bool:
