@@ -10,6 +10,7 @@ import binascii
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from bizrq.api import priority
@@ -17,6 +18,7 @@ from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+from bizrq.figures.state.reader import Right, Unknown
 from bizrq.figures.words import few
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.lease import LEASES
@@ -35,14 +37,22 @@ _PROCESSES = (WEBHOOKS, CONTROLLER, CERTS)
 _AGAIN = "run bizrq install with the flags of your installation"
 
 
+class Grade(StrEnum):
+    """How bad a finding is. A notice is a choice that may be meant."""
+
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"
+    NOTICE = "notice"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong, and how to fix it. A notice is a choice that may be meant."""
+    """Something wrong or unknown, and what to do about it."""
 
     check: str
     what: str
     fix: str
-    is_problem: bool = True
+    grade: Grade = Grade.PROBLEM
 
 
 def findings(state: State, checks: tuple[Callable[[State], Iterator[Finding]], ...]) -> list[Finding]:
@@ -56,17 +66,44 @@ def version(state: State) -> Iterator[Finding]:
 
 
 def unknown(state: State) -> Iterator[Finding]:
-    fix = "run the command as an administrator of the cluster, or mend what it names"
-    for line in state.unknown[:_FEW]:
-        yield Finding("not checked", line, fix)
-    if (more := len(state.unknown) - _FEW) > 0:
-        yield Finding("not checked", f"and {more} more", fix)
+    """Sum up what could not be looked at: one finding for each verb that is missing, and for each other reason."""
+    by_verb: dict[str, list[Unknown]] = {}
+    by_reason: dict[str, list[Unknown]] = {}
+    for each in state.unknown:
+        if each.lacking:
+            by_verb.setdefault(each.lacking.verb, []).append(each)
+        else:
+            by_reason.setdefault(each.why, []).append(each)
+    for verb, found in by_verb.items():
+        rights = sorted({each.lacking for each in found if each.lacking})
+        what = f"{_counted([each.what for each in found])}: you may not {verb} {_resources(rights)}"
+        yield Finding("not checked", what, "run the command as an administrator of the cluster", Grade.UNKNOWN)
+    fix = "mend what it names, and run the command again"
+    for why, found in [*by_reason.items()][:_FEW]:
+        yield Finding("not checked", f"{_counted([each.what for each in found])}: {why}", fix, Grade.UNKNOWN)
+    if (more := len(by_reason) - _FEW) > 0:
+        yield Finding("not checked", f"more, for {more} other reasons", fix, Grade.UNKNOWN)
+
+
+def _counted(whats: list[str]) -> str:
+    return ", ".join(whats) if len(whats) <= _FEW else f"{len(whats)} things, such as {whats[0]}"
+
+
+def _resources(rights: Iterable[Right]) -> str:
+    """Name the resources of rights, those of the cluster first."""
+    found: dict[str, list[str]] = {}
+    for right in rights:
+        found.setdefault(right.namespace, []).append(right.resource)
+    return "; ".join(
+        ", ".join(names) + (f" in namespace {namespace}" if namespace else "")
+        for namespace, names in sorted(found.items())
+    )
 
 
 def served(state: State) -> Iterator[Finding]:
     flow = [each for each in state.unserved if "flowcontrol" in each]
     if flow:
-        yield Finding("API priority", f"not served: {', '.join(flow)}", "install with --no-api-priority", False)
+        yield Finding("API priority", f"not served: {', '.join(flow)}", "install with --no-api-priority", Grade.NOTICE)
     if others := [each for each in state.unserved if each not in flow]:
         yield Finding("version", f"not served: {', '.join(others)}", "switch these APIs on in the API server")
 
@@ -96,7 +133,7 @@ def objects(state: State) -> Iterator[Finding]:
                 unprioritized.append(name)
             elif state.runs_here or not optional:
                 missing.append(f"{kind} {name}")
-        elif not _has(stored, _compared(wanted)):
+        elif state.knows_config and not _has(stored, _compared(wanted)):
             different.append(f"{kind} {name}")
     if missing:
         yield Finding("installation", f"missing: {few(missing)}", _AGAIN)
@@ -108,7 +145,7 @@ def objects(state: State) -> Iterator[Finding]:
             "API priority",
             f"missing: {few(unprioritized)}; a flood of requests can keep bizrq from writing",
             'run bizrq install without --no-api-priority: docs/operations.md, "API priority"',
-            False,
+            Grade.NOTICE,
         )
 
 
@@ -144,11 +181,17 @@ def processes(state: State) -> Iterator[Finding]:
         yield Finding("versions", f"the processes have different images: {listed}", _AGAIN)
     digest = digest_of(state.config or "") or None
     for name in (WEBHOOKS, CONTROLLER):
-        if name in stored and _digest(stored[name]) != digest:
+        if state.knows_config and name in stored and _digest(stored[name]) != digest:
             yield Finding("configuration", f"{name} runs with another one than configmap/{made.CONFIG} has", _AGAIN)
     if WEBHOOKS in stored and _of(stored[WEBHOOKS], "spec").get("replicas", 1) < 2:
         fix = "run bizrq install --replicas 2: without a webhook nothing is admitted"
-        yield Finding("replicas", f"one replica of {WEBHOOKS}", fix, False)
+        yield Finding("replicas", f"one replica of {WEBHOOKS}", fix, Grade.NOTICE)
+
+
+def configuration(state: State) -> Iterator[Finding]:
+    if state.config_error:
+        fix = "run bizrq install --config FILE with a file that is mended; a process does not start with this one"
+        yield Finding("configuration", state.config_error, fix)
 
 
 def skew(state: State) -> Iterator[Finding]:
@@ -250,9 +293,9 @@ def groups(state: State) -> Iterator[Finding]:
 
 
 def open_to_all(state: State) -> Iterator[Finding]:
-    if state.runs_here and not requires_use(state.config or ""):
+    if state.runs_here and state.knows_config and not requires_use(state.config or ""):
         what = "rights.use is off: who may create workloads in any namespace may charge every group"
-        yield Finding("rights", what, 'state rights.use in --config: docs/rights.md, "New installations"', False)
+        yield Finding("rights", what, 'state rights.use in --config: docs/rights.md, "New installations"', Grade.NOTICE)
 
 
 def who_may_ask(state: State) -> Iterator[Finding]:
@@ -265,7 +308,7 @@ def who_may_ask(state: State) -> Iterator[Finding]:
     if not made.asks_for_certificate(made.words_of(_container(deployment))):
         what = "the webhooks ask for no client certificate, so whoever reaches their port can forge reviews"
         fix = "install with --client-ca and --client-name, or with --api-server-cidr: "
-        yield Finding("who may ask", what, f'{fix}docs/operations.md, "Who may ask"', False)
+        yield Finding("who may ask", what, f'{fix}docs/operations.md, "Who may ask"', Grade.NOTICE)
 
 
 BEFORE = (version, served, rights, clocks, unknown)
@@ -273,6 +316,7 @@ INSTALLED = (
     version,
     paused,
     objects,
+    configuration,
     processes,
     skew,
     rights,

@@ -21,7 +21,7 @@ from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.figures.state import probe
-from bizrq.figures.state.reader import Key, Object, Reader
+from bizrq.figures.state.reader import Key, Object, Reader, Unknown
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.settings import Settings, load, loads
@@ -52,8 +52,8 @@ class State:
     """A cluster at one moment. `wanted` is what this version installs, `stored` what is there of it and of what flags
     of install add: the NetworkPolicy.
 
-    `unknown` are lines about what could not be read, and `unread` the objects among that. `lacking` are rights that a
-    process or a person has not. `ahead` is by how many seconds the clock of this machine is before the API server's.
+    `unknown` is what could not be found out, and `unread` the objects among that. `lacking` are rights that a process
+    or a person has not. `ahead` is by how many seconds the clock of this machine is before the API server's.
     """
 
     namespace: str
@@ -64,7 +64,9 @@ class State:
     wanted: tuple[Object, ...] = ()
     stored: Mapping[Key, Object] = field(default_factory=dict)
     config: str | None = None
-    unknown: tuple[str, ...] = ()
+    #: Why no process can start with it; "" where one can.
+    config_error: str = ""
+    unknown: tuple[Unknown, ...] = ()
     unread: frozenset[Key] = frozenset()
     lacking: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()
@@ -82,6 +84,11 @@ class State:
     @property
     def registration(self) -> Object | None:
         return self.get("ValidatingWebhookConfiguration", registration.NAME)
+
+    @property
+    def knows_config(self) -> bool:
+        """Return False where the configuration may not be read: what depends on it cannot be compared."""
+        return ("ConfigMap", self.namespace, made.CONFIG) not in self.unread
 
     @property
     def runs_here(self) -> bool:
@@ -103,7 +110,7 @@ class Examiner(Reader):
         try:
             return await pause.read(self.client, namespace)
         except ApiError as error:
-            self.unknown.append(f"whether bizrq is paused: {error}")
+            self.note("whether bizrq is paused", str(error), "get", pause.CONFIG_MAPS, namespace)
             return None
 
     async def running(self, namespace: str, now: datetime) -> tuple[ProcessInfo, ...]:
@@ -111,7 +118,7 @@ class Examiner(Reader):
         try:
             stored = await processes.read(self.client, namespace)
         except ApiError as error:
-            self.unknown.append(f"the Leases of the processes: {error}")
+            self.note("which processes run", str(error), "list", LEASES, namespace)
             return ()
         oldest = now - timedelta(seconds=processes.DURATION)
         return tuple(each.info for each in stored if each.renewed and datetime.fromisoformat(each.renewed) > oldest)
@@ -122,8 +129,8 @@ class Examiner(Reader):
         try:
             return (await self.client.create(resource, review))["status"].get("allowed") is True
         except ApiError as error:
-            if (line := f"{resource.key}: {error}") not in self.unknown:
-                self.unknown.append(line)
+            whose = "the processes" if resource is ACCESS_REVIEWS else "you"
+            self.note(f"what {whose} may do", str(error), "create", resource)
             return None
 
     async def ahead(self) -> float | None:
@@ -138,7 +145,7 @@ class Examiner(Reader):
             created = await self.client.create(_CONFIG_MAPS, probe_of_time, dry_run=True)
             at = datetime.fromisoformat(created["metadata"]["creationTimestamp"])
         except (ApiError, KeyError, ValueError, TypeError) as error:
-            self.unknown.append(f"the API server's clock: {error}")
+            self.note("the API server's clock", str(error), "create", _CONFIG_MAPS, "default")
             return None
         middle = began + (datetime.now(UTC) - began) / 2
         # It cuts its time to whole seconds.
@@ -182,10 +189,11 @@ async def installed(client: KubeClient, namespace: str) -> State:
     began = time.monotonic()
     stored_config = await reader.get(_CONFIG_MAPS, made.CONFIG, namespace)
     config = None if stored_config is None else str((stored_config.get("data") or {}).get("config.yaml", ""))
+    config_error = ""
     try:
         settings = loads(config or "", f"configmap/{made.CONFIG} in namespace {namespace}")
     except ConfigurationError as error:
-        reader.unknown.append(str(error))
+        config_error = str(error)
         settings = load(None)
     registered = registration.configuration(settings, registration.by_service(namespace), namespace=namespace)
     wanted = [*made.install_objects(settings, InstallPlan(namespace, "", 1, config or "")), registered]
@@ -203,6 +211,7 @@ async def installed(client: KubeClient, namespace: str) -> State:
         wanted=tuple(wanted),
         stored=stored,
         config=config,
+        config_error=config_error,
         lacking=tuple(await _lacking(reader, settings, namespace)),
         not_asked=await _not_asked(reader),
         groups=await reader.list(GROUPS),
@@ -219,7 +228,7 @@ async def _not_asked(reader: Examiner) -> str:
     """Return why no webhook is asked, "" where one is or where that cannot be known."""
     probed = await probe.of_groups(reader.client)
     if probed.asked is None:
-        reader.unknown.append(f"whether webhooks are asked: {probed.said}")
+        reader.note("whether webhooks are asked", probed.said, "create", GROUPS)
         return ""
     return "" if probed.asked else probed.said
 
@@ -284,7 +293,7 @@ async def _is_served(reader: Examiner, resource: Resource) -> bool:
     except NotFound:
         return False
     except ApiError as error:
-        reader.unknown.append(f"{resource.api_version}: {error}")
+        reader.unknown.append(Unknown(f"whether {resource.api_version} is served", str(error)))
         return True
     return any(each.get("name") == resource.plural for each in orjson.loads(body).get("resources") or ())
 

@@ -9,7 +9,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, EXIT_UNKNOWN, Failure
 
 if TYPE_CHECKING:
     from bizrq.cli.doctor.checks import Finding
@@ -29,9 +29,11 @@ def doctor(
     """Look for what is wrong with the installation, and say how to fix it. Changes nothing.
 
     Looks at version, objects, processes, rights, reachability, CA bundles, the Lease, clocks, API priority and groups.
-    It takes up to six seconds, to see whether the Lease is renewed. Requires administrator rights.
+    It takes up to six seconds, to see whether the Lease is renewed. Requires administrator rights; with less, it names
+    the rights that are missing.
 
-    Exit code 0: nothing is wrong. 1: there are problems. Notices alone do not count.
+    Exit code 0: nothing is wrong. 1: there are problems. 3: the cluster is unreachable. 4: no problem is known, but
+    something could not be looked at. Notices do not count.
     """
     from bizrq.cli.doctor import checks, state
 
@@ -45,13 +47,21 @@ def doctor(
     seen, found = run_on(client_for(where), look)
     if bundle is not None:
         _write(bundle, seen, found)
+    _show(found)
+    grades = {finding.grade for finding in found}
+    if checks.Grade.PROBLEM in grades:
+        raise typer.Exit(EXIT_NO)
+    if checks.Grade.UNKNOWN in grades:
+        raise typer.Exit(EXIT_UNKNOWN)
+    terminal.write("nothing stands in the way of an install\n" if pre else "nothing is wrong\n")
+
+
+def _show(found: list[Finding]) -> None:
+    console = terminal.console()
     for finding in found:
-        kind = "" if finding.is_problem else "notice: "
-        terminal.write(f"{kind}{finding.check}: {finding.what}\n    {finding.fix}\n")
-    if not any(finding.is_problem for finding in found):
-        terminal.write("nothing stands in the way of an install\n" if pre else "nothing is wrong\n")
-        return
-    raise typer.Exit(EXIT_NO)
+        notice = "notice: " if finding.grade == "notice" else ""
+        terminal.print_sentences(console, [f"{notice}{finding.check}: {finding.what}"], 0)
+        terminal.print_sentences(console, [finding.fix], 4)
 
 
 def _write(path: Path, seen: State, found: list[Finding]) -> None:

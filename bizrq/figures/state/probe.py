@@ -17,7 +17,7 @@ _REFUSED = "denied the request"
 #: How it begins to say that a webhook could not be asked.
 _FAILED = "failed calling webhook"
 #: How RBAC refuses a request, before any webhook is asked.
-_UNAUTHORIZED = re.compile(r"forbidden: User .+ cannot ")
+UNAUTHORIZED = re.compile(r"forbidden: User .+ cannot ")
 #: What is said where no webhook is asked.
 ACCEPTED = "it accepts a group that a webhook would refuse"
 
@@ -49,7 +49,7 @@ async def of_groups(client: KubeClient, timeout: float | None = None) -> Probed:
         return Probed(False, ACCEPTED)
     if _REFUSED in said:
         return Probed(True)
-    return Probed(None if _UNAUTHORIZED.search(said) else False, said)
+    return Probed(None if UNAUTHORIZED.search(said) else False, said)
 
 
 async def of_workloads(client: KubeClient, namespace: str, timeout: float | None = None) -> Probed:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from bizrq.figures.state.probe import UNAUTHORIZED
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import without_managed_fields
 
@@ -17,13 +19,38 @@ Key = tuple[str, str, str]
 _NUMBER = re.compile(r"\d+")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """A verb on a resource (plural.group), in a namespace or, with "", in the cluster."""
+
+    verb: str
+    resource: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What could not be found out, and what the API server says; `lacking` is the missing right, if it is that."""
+
+    what: str
+    why: str
+    lacking: Right | None = None
+
+
 class Reader:
     """Reads, and notes what it may not read."""
 
     def __init__(self, client: KubeClient) -> None:
         self.client = client
-        self.unknown: list[str] = []
+        self.unknown: list[Unknown] = []
         self.unread: set[Key] = set()
+
+    def note(self, what: str, why: str, verb: str, resource: Resource, namespace: str | None = None) -> None:
+        """Note once that something is unknown; `why` is the refusal of a verb on a resource."""
+        right = Right(verb, resource.key, (namespace or "") if resource.namespaced else "")
+        found = Unknown(what, why, right if UNAUTHORIZED.search(why) else None)
+        if found not in self.unknown:
+            self.unknown.append(found)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
         """Return the object, None where there is none or where it cannot be read. Raise Unreachable."""
@@ -32,7 +59,7 @@ class Reader:
         except NotFound:
             return None
         except ApiError as error:
-            self.unknown.append(f"{resource.key} {name}: {error}")
+            self.note(f"{resource.kind} {name}", str(error), "get", resource, namespace)
             self.unread.add((resource.kind, namespace, name))
             return None
         return without_managed_fields(found)
@@ -44,7 +71,7 @@ class Reader:
         except NotFound:
             return ()
         except ApiError as error:
-            self.unknown.append(f"{resource.key}: {error}")
+            self.note(f"all {resource.plural}", str(error), "list", resource, namespace)
             return ()
         return tuple(items)
 

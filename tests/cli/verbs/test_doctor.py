@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,12 @@ import pytest_asyncio
 
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor import bundle, checks
+from bizrq.cli.doctor.checks import Grade
 from bizrq.cli.doctor.state import Renewal, State
 from bizrq.cli.install_config import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.cli.standalone import Standalone, TargetCluster
+from bizrq.figures.state.reader import Right, Unknown
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
@@ -211,7 +214,7 @@ BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
         "ConfigMap",
         "bizrq-config",
         {"data": {"config.yaml": "rigths: {}"}},
-        ("not checked: configmap/bizrq-config in namespace bizrq-system: rigths: no such key, did you mean rights?",),
+        ("configuration: configmap/bizrq-config in namespace bizrq-system: rigths: no such key, did you mean rights?",),
     ),
     "nobody there": (
         "Deployment",
@@ -294,7 +297,7 @@ async def test_webhooks_with_a_client_ca_are_no_finding(command: list[str]) -> N
 
     assert checks.findings(seen(command), (checks.who_may_ask,)) == []
     [finding] = checks.findings(seen([]), (checks.who_may_ask,))
-    assert not finding.is_problem
+    assert finding.grade is Grade.NOTICE
     unread = frozenset({("NetworkPolicy", HERE, "bizrq-webhooks")})
     assert checks.findings(seen([], unread=unread), (checks.who_may_ask,)) == []
     assert checks.findings(state(stored=REGISTERED), (checks.who_may_ask,)) == [], "that runs elsewhere"
@@ -321,10 +324,11 @@ async def test_on_a_real_api_server_nothing_is_wrong_but_the_pods_that_no_node_r
             assert "rights: you may not " in person.out
             # What a person may not read is neither missing nor broken.
             person = await bizrq("doctor", "--as", "nobody-in-particular")
-            assert person.code == 1
-            heads = {line for line in person.out.splitlines() if not line.startswith(" ")}
-            assert heads, person.out
+            assert person.code == 4
+            heads = [line for line in person.out.splitlines() if not line.startswith(" ")]
             assert all(line.startswith("not checked: ") for line in heads), person.out
+            verbs = [re.search("you may not ([a-z]+) ", line) for line in heads]
+            assert sorted(found[1] for found in verbs if found) == ["create", "get", "list"], person.out
         finally:
             gone = await bizrq("uninstall", "-n", HERE)
             assert gone.code == 0, gone.err
@@ -425,7 +429,6 @@ def state(**more: Any) -> State:
         (state(lacking=("you may not create secrets",)), "rights: you may not create secrets"),
         (state(ahead=7.2), "clocks: the clock of this machine is 7 s ahead of the API server's"),
         (state(ahead=-60.0), "clocks: the clock of this machine is 60 s behind the API server's"),
-        (state(unknown=("pods: 403 Forbidden",)), "not checked: pods: 403 Forbidden"),
         (state(lacking=tuple(f"you may not {n}" for n in range(9))), "you may not 4 and 4 more"),
     ],
 )
@@ -433,7 +436,42 @@ async def test_what_stands_in_the_way_of_an_install(seen: State, said: str) -> N
     [finding] = checks.findings(seen, checks.BEFORE)
     assert said in f"{finding.check}: {finding.what}"
     assert finding.fix
-    assert finding.is_problem
+    assert finding.grade is Grade.PROBLEM
+
+
+def lacking(what: str, verb: str, resource: str, namespace: str = "") -> Unknown:
+    return Unknown(what, "forbidden", Right(verb, resource, namespace))
+
+
+async def test_what_could_not_be_looked_at_is_one_finding_for_each_verb_and_each_other_reason() -> None:
+    roles = [lacking(f"ClusterRole {n}", "get", "clusterroles.rbac.authorization.k8s.io") for n in range(60)]
+    other = [
+        lacking("Lease x", "get", "leases.coordination.k8s.io", HERE),
+        lacking("all groups", "list", "bizgroupresourcequotas.quota.biz.group"),
+        *(Unknown(f"Service {n}", "etcd is slow (500 x)") for n in "ab"),
+    ]
+    found = checks.findings(state(unknown=(*roles, *other)), (checks.unknown,))
+    assert [each.what for each in found] == [
+        "61 things, such as ClusterRole 0: you may not get clusterroles.rbac.authorization.k8s.io; "
+        f"leases.coordination.k8s.io in namespace {HERE}",
+        "all groups: you may not list bizgroupresourcequotas.quota.biz.group",
+        "Service a, Service b: etcd is slow (500 x)",
+    ]
+    assert {each.grade for each in found} == {Grade.UNKNOWN}
+    many = tuple(Unknown("x", f"reason {n}") for n in range(9))
+    assert checks.findings(state(unknown=many), (checks.unknown,))[-1].what == "more, for 4 other reasons"
+
+
+async def test_nothing_is_compared_with_a_configuration_that_may_not_be_read() -> None:
+    template = {"metadata": {"annotations": {made.CONFIG_DIGEST: "x"}}}
+    deployment = {"spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": 2, "updatedReplicas": 2}}
+    wanted = {"kind": "ClusterRole", "metadata": {"name": "r"}, "rules": [{"verbs": ["get"]}]}
+    there: dict[Any, Object] = {("Deployment", HERE, "bizrq-webhooks"): deployment, ("ClusterRole", "", "r"): {}}
+    looked = (checks.objects, checks.processes, checks.open_to_all)
+    said = {each.check for each in checks.findings(state(wanted=(wanted,), stored=there), looked)}
+    assert said == {"installation", "configuration", "rights"}
+    unread = frozenset({("ConfigMap", HERE, "bizrq-config")})
+    assert checks.findings(state(wanted=(wanted,), stored=there, unread=unread), looked) == []
 
 
 REGISTERED = {("ValidatingWebhookConfiguration", "", "bizrq"): {"webhooks": []}}
