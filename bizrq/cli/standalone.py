@@ -29,9 +29,11 @@ from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
 from bizrq.listener import EVERYWHERE
-from bizrq.process import identity
+from bizrq.process import about
 from bizrq.settings import Settings
+from bizrq.store import pause, processes
 from bizrq.store.groups import GROUPS
+from bizrq.store.processes import ProcessLease
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
@@ -49,6 +51,8 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 #: Seconds until everything must be ready. The Lease of a killed process takes 15 of them.
 START = 60.0
+#: Seconds between two looks whether a pause has ended.
+LOOK = 2.0
 #: Seconds to keep answering after the registration is deleted, for calls that are in progress.
 LINGER = 1.0
 
@@ -98,8 +102,11 @@ class Standalone:
         recount_interval: float = 300.0,
         cash_interval: float = 60.0,
         sandbox: Sandbox | None = None,
+        config: Path | None = None,
     ) -> None:
+        """`config` is the file that `settings` are from, if they are from one."""
         self._settings = settings
+        self._config = config
         self._target = target
         self._webhook_url = webhook_url
         self._port = port
@@ -158,6 +165,7 @@ class Standalone:
         self._stack.push_async_callback(webhooks.stop)
         bound = await webhooks.start("127.0.0.1" if host is None else EVERYWHERE, self._port, lambda: tls)
 
+        info = about(processes.UP, self._config, registration.digest(settings, self._namespace))
         controller = Controller(
             client,
             settings,
@@ -165,7 +173,7 @@ class Standalone:
             cash_interval=self._cash_interval,
             keep_statements=settings.keep_statements,
             namespace=self._namespace,
-            identity=identity(),
+            identity=info.identity,
             now=now,
         )
         self._unready = lambda: controller.unready or webhooks.unready
@@ -188,6 +196,16 @@ class Standalone:
         self._stack.push_async_callback(_deregister, client, bundle)
         progress("waiting, without a limit, until the API server asks the webhooks")
         await self._while_controlling(_decided(client))
+        keeping = asyncio.create_task(_registered_after_pauses(client, configuration, self._namespace), name="pauses")
+        self._stack.push_async_callback(_cancelled, keeping)
+        lease = ProcessLease(
+            client,
+            info,
+            namespace=self._namespace,
+            unready=self._unready,
+            oldest_watch=controller.watch_ages.oldest,
+        )
+        await self._stack.enter_async_context(lease.held())
         self.web = await self._stack.enter_async_context(serving(client.endpoint, settings))
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
@@ -271,13 +289,44 @@ async def _decided(client: KubeClient) -> None:
         await asyncio.sleep(0.05)
 
 
+async def _registered_after_pauses(client: KubeClient, configuration: dict[str, Any], namespace: str) -> None:
+    """Register again when a pause ends, until cancelled. What somebody deletes without a pause stays deleted.
+
+    A pause writes its marker before it deletes the registration. So the marker is read after the write, too.
+    """
+    was_paused = False
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            is_paused = await pause.read(client, namespace) is not None
+            if was_paused and not is_paused:
+                with contextlib.suppress(AlreadyExists):
+                    await client.create(REGISTRATIONS, configuration)
+                is_paused = await pause.read(client, namespace) is not None
+                if is_paused:
+                    await client.delete(REGISTRATIONS, registration.NAME)
+            was_paused = is_paused
+        except (ApiError, Unreachable) as error:
+            log.warning("whether a pause has ended is not known, looking again", error=str(error))
+
+
+async def _stored_registration(client: KubeClient) -> dict[str, Any] | None:
+    try:
+        return await client.get(REGISTRATIONS, registration.NAME)
+    except NotFound:
+        return None
+
+
 async def _deregister(client: KubeClient, bundle: str) -> None:
     """Delete the registration and the policy, unless another process has replaced them; then wait for open calls."""
     try:
-        stored = await client.get(REGISTRATIONS, registration.NAME)
-        if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):
-            return
-        await client.delete(REGISTRATIONS, registration.NAME, resource_version=stored["metadata"]["resourceVersion"])
+        stored = await _stored_registration(client)
+        # None while paused: the policy is there all the same.
+        if stored is not None:
+            if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):
+                return
+            version = stored["metadata"]["resourceVersion"]
+            await client.delete(REGISTRATIONS, registration.NAME, resource_version=version)
         # Without a controller, a workload that is listed would get no pods for ever.
         for name in (overlap.NAME, label_policy.NAME):
             for resource in (POLICY_BINDINGS, POLICIES):

@@ -22,6 +22,8 @@ from bizrq.kube.lease import LEASES
 
 #: The names of the processes, which their Deployments have too.
 WEBHOOKS, CONTROLLER, CERTS, WEB = "bizrq-webhooks", "bizrq-controller", "bizrq-certs", "bizrq-web"
+#: The one process of `bizrq up`, which is webhooks and controller.
+UP = "bizrq-up"
 #: The ConfigMap with the configuration of the processes.
 CONFIG = "bizrq-config"
 #: Seconds for which a Lease counts after it was renewed, and between two renewals.

@@ -13,17 +13,19 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from bizrq.api import priority
+from bizrq import registration
+from bizrq.api import overlap, priority
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
-from bizrq.figures.state.reader import Right, Unknown
+from bizrq.figures.state.reader import MissingRight, Unknown
 from bizrq.figures.words import few
-from bizrq.kube.admission import REGISTRATIONS
+from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.lease import LEASES
 from bizrq.store.processes import ProcessInfo
 from bizrq.store.processes import digest as digest_of
+from webhooks import label_policy
 
 #: The oldest minor version of Kubernetes that bizrq runs on.
 OLDEST = (1, 30)
@@ -34,6 +36,8 @@ RENEWED = timedelta(days=20)
 #: Names that a line lists.
 _FEW = 5
 _PROCESSES = (WEBHOOKS, CONTROLLER, CERTS)
+#: Kinds of what bizrq up makes besides CRDs.
+_MADE_BY_UP = (REGISTRATIONS.kind, POLICIES.kind, POLICY_BINDINGS.kind)
 _AGAIN = "run bizrq install with the flags of your installation"
 
 
@@ -89,7 +93,7 @@ def _counted(whats: list[str]) -> str:
     return ", ".join(whats) if len(whats) <= _FEW else f"{len(whats)} things, such as {whats[0]}"
 
 
-def _resources(rights: Iterable[Right]) -> str:
+def _resources(rights: Iterable[MissingRight]) -> str:
     """Name the resources of rights, those of the cluster first."""
     found: dict[str, list[str]] = {}
     for right in rights:
@@ -110,19 +114,20 @@ def served(state: State) -> Iterator[Finding]:
 
 def rights(state: State) -> Iterator[Finding]:
     fix = "run bizrq install as cluster-admin" if not state.wanted else f"{_AGAIN}: it gives the roles again"
-    if state.lacking:
+    # Without an installation nobody needs them yet.
+    if state.lacking and (state.is_installed or not state.wanted):
         yield Finding("rights", few(state.lacking), fix)
 
 
 def objects(state: State) -> Iterator[Finding]:
     """Compare what is stored with what this version installs, field by field that install sets."""
-    if state.registration is None and not state.runs_here and state.pause is None:
+    if not state.is_installed:
         if state.unread:
             return
         yield Finding("installation", "bizrq is not installed", "run bizrq doctor --pre, then bizrq install")
         return
     missing, different, unprioritized = [], [], []
-    for wanted in state.wanted:
+    for wanted in _expected(state):
         kind, namespace, name = key_of(wanted)
         stored = state.get(kind, name, namespace)
         if (kind, namespace, name) in state.unread or (state.pause and kind == REGISTRATIONS.kind):
@@ -135,11 +140,12 @@ def objects(state: State) -> Iterator[Finding]:
                 missing.append(f"{kind} {name}")
         elif state.knows_config and not _has(stored, _compared(wanted)):
             different.append(f"{kind} {name}")
+    again = "start bizrq up again" if state.up else _AGAIN
     if missing:
-        yield Finding("installation", f"missing: {few(missing)}", _AGAIN)
+        yield Finding("installation", f"missing: {few(missing)}", again)
     if different:
         why = "differ from what this version of bizrq installs"
-        yield Finding("installation", f"{why}: {few(different)}", f"{_AGAIN}, or use the bizrq of that version")
+        yield Finding("installation", f"{why}: {few(different)}", f"{again}, or use the bizrq of that version")
     if unprioritized:
         yield Finding(
             "API priority",
@@ -147,6 +153,27 @@ def objects(state: State) -> Iterator[Finding]:
             'run bizrq install without --no-api-priority: docs/operations.md, "API priority"',
             Grade.NOTICE,
         )
+
+
+def _expected(state: State) -> Iterable[Object]:
+    """Return what should be there. Of bizrq up, with a configuration that nobody can read here, that is less."""
+    if state.up is None:
+        return state.wanted
+    names = {overlap.NAME}
+    if state.up.config == digest_of(state.config or ""):
+        names |= {label_policy.NAME, registration.NAME}
+    return [
+        each
+        for each in state.wanted
+        if each["kind"] == "CustomResourceDefinition"
+        or (each["kind"] in _MADE_BY_UP and each["metadata"]["name"] in names)
+    ]
+
+
+def by_up(state: State) -> Iterator[Finding]:
+    if state.up:
+        what = "bizrq up runs here: one process, without the roles, guards and API priority of bizrq install"
+        yield Finding("installation", what, "run bizrq install where more than a trial depends on it", Grade.NOTICE)
 
 
 def paused(state: State) -> Iterator[Finding]:
@@ -315,6 +342,7 @@ BEFORE = (version, served, rights, clocks, unknown)
 INSTALLED = (
     version,
     paused,
+    by_up,
     objects,
     configuration,
     processes,

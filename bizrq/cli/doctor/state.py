@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -89,6 +89,16 @@ class State:
     def knows_config(self) -> bool:
         """Return False where the configuration may not be read: what depends on it cannot be compared."""
         return ("ConfigMap", self.namespace, made.CONFIG) not in self.unread
+
+    @property
+    def is_installed(self) -> bool:
+        return self.registration is not None or self.runs_here or self.pause is not None
+
+    @property
+    def up(self) -> ProcessInfo | None:
+        """Return the `bizrq up` that does the work alone, None where there is none."""
+        found = (each for each in self.running if each.process == processes.UP)
+        return None if self.runs_here else next(found, None)
 
     @property
     def runs_here(self) -> bool:
@@ -203,7 +213,7 @@ async def installed(client: KubeClient, namespace: str) -> State:
     stored = {key_of(obj): each for obj, each in zip(looked, found, strict=True) if each is not None}
     ahead = await reader.ahead()
     now = datetime.now(UTC) - timedelta(seconds=ahead or 0.0)
-    return State(
+    seen = State(
         namespace,
         version,
         text,
@@ -212,16 +222,17 @@ async def installed(client: KubeClient, namespace: str) -> State:
         stored=stored,
         config=config,
         config_error=config_error,
-        lacking=tuple(await _lacking(reader, settings, namespace)),
         not_asked=await _not_asked(reader),
         groups=await reader.list(GROUPS),
         pause=await reader.pause(namespace),
         running=await reader.running(namespace, now),
         lease=await _renewal(reader, namespace, first, began, ahead),
         ahead=ahead,
-        unknown=tuple(reader.unknown),
         unread=frozenset(reader.unread),
     )
+    # bizrq up has the rights of whoever started it.
+    lacking = () if seen.up else await _lacking(reader, settings, namespace)
+    return replace(seen, lacking=tuple(lacking), unknown=tuple(reader.unknown))
 
 
 async def _not_asked(reader: Examiner) -> str:

@@ -45,7 +45,7 @@ def resume(
     timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for the registration; 0 does not wait.")] = 60,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Check again: end bizrq pause, and wait until the controller has registered the webhooks.
+    """Check again: end bizrq pause, and wait until the controller, or bizrq up, has registered the webhooks.
 
     What was admitted meanwhile stays. Groups that are over quota by it refuse growth until they fit again. Requires
     delete on the ConfigMap bizrq-paused.
@@ -139,6 +139,6 @@ async def _remedy(client: KubeClient, namespace: str) -> str:
     if not holder:
         return f"no controller leads: start one, or kubectl -n {namespace} get pods says why there is none"
     return (
-        f"the last leader is {holder}: its log says what it waits for, and bizrq doctor what is wrong. bizrq up "
-        "registers when it is started again"
+        f"the last leader is {holder}: its log says what it waits for, and bizrq doctor what is wrong; where it "
+        "does not run any more, start it again"
     )

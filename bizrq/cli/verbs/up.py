@@ -35,7 +35,8 @@ def up(
 ) -> None:
     """Run webhooks, controller and web UI in one process, on a sandbox or, with --kubeconfig, on a real cluster.
 
-    Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay.
+    Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay. After
+    bizrq pause it registers again when bizrq resume is run.
     Everybody may charge every group, unless --config sets rights.use.
     """
     from bizrq import process
@@ -52,6 +53,7 @@ def up(
         namespace=namespace,
         recount_interval=seconds(recount_interval, "--recount-interval"),
         cash_interval=seconds(cash_interval, "--cash-interval"),
+        config=config,
     )
     _run(standalone, is_open=not settings.rights.use)
 

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Right:
+class MissingRight:
     """A verb on a resource (plural.group), in a namespace or, with "", in the cluster."""
 
     verb: str
@@ -34,7 +34,7 @@ class Unknown:
 
     what: str
     why: str
-    lacking: Right | None = None
+    lacking: MissingRight | None = None
 
 
 class Reader:
@@ -47,7 +47,7 @@ class Reader:
 
     def note(self, what: str, why: str, verb: str, resource: Resource, namespace: str | None = None) -> None:
         """Note once that something is unknown; `why` is the refusal of a verb on a resource."""
-        right = Right(verb, resource.key, (namespace or "") if resource.namespaced else "")
+        right = MissingRight(verb, resource.key, (namespace or "") if resource.namespaced else "")
         found = Unknown(what, why, right if UNAUTHORIZED.search(why) else None)
         if found not in self.unknown:
             self.unknown.append(found)

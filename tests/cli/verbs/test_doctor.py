@@ -21,7 +21,7 @@ from bizrq.cli.doctor.state import Renewal, State
 from bizrq.cli.install_config import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.cli.standalone import Standalone, TargetCluster
-from bizrq.figures.state.reader import Right, Unknown
+from bizrq.figures.state.reader import MissingRight, Unknown
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound
 from bizrq.kube.lease import LEASES
@@ -409,9 +409,56 @@ async def test_a_cluster_without_bizrq_can_take_it_and_doctor_says_that_it_is_no
             assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
             result = await bare("doctor")
             assert result.code == 1
-            assert (
-                "installation: bizrq is not installed\n    run bizrq doctor --pre, then bizrq install\n" in result.out
+            assert result.out == (
+                "installation: bizrq is not installed\n    run bizrq doctor --pre, then bizrq install\n"
             )
+
+
+async def test_bizrq_up_is_no_installation_with_everything_missing(tmp_path: Path) -> None:
+    """It is named; what it makes itself is looked at, also after a pause."""
+    path = tmp_path / "kubeconfig"
+    async with (
+        Sandbox() as box,
+        Standalone(loads("", "test"), TargetCluster(None, None, path), namespace=HERE, sandbox=box),
+        KubeClient.from_kubeconfig(path) as client,
+    ):
+        up = Bizrq(path, client)
+
+        async def is_well() -> bool:
+            result = await up("doctor")
+            said.append(result.out)
+            return result.code == 0
+
+        said: list[str] = []
+        await eventually(is_well, 60, lambda: said[-1:])
+        notice, fix, well = said[-1].splitlines()
+        assert notice.startswith("notice: installation: bizrq up runs here: ")
+        assert (fix[:4], well) == ("    ", HEALTHY.strip())
+        assert (await up("pause", "--yes")).code == 0
+        paused = await up("doctor")
+        assert paused.code == 1
+        assert [line.split(":")[0] for line in paused.out.splitlines()[::2]] == ["paused", "notice"]
+        resumed = await up("resume")
+        assert (resumed.code, resumed.out, resumed.err) == (0, "resumed\nthe webhooks are registered\n", "")
+        await eventually(is_well, 60, lambda: said[-1:])
+        await client.delete(resource_of({"kind": "ValidatingAdmissionPolicy"}), "bizrq-labels")
+        gone = await up("doctor")
+        assert gone.code == 1
+        assert "installation: missing: ValidatingAdmissionPolicy bizrq-labels\n    start bizrq up again\n" in gone.out
+
+
+async def test_a_configuration_of_bizrq_up_is_not_known_to_doctor() -> None:
+    settings = loads("", "test")
+    wanted = tuple(made.install_objects(settings, InstallPlan(HERE, "", 1)))
+    there: dict[Any, Object] = {("ValidatingWebhookConfiguration", "", "bizrq"): {"webhooks": []}}
+    for up, said in ((_running("up", "a", config=""), True), (_running("up", "a"), False)):
+        seen = state(wanted=wanted, stored=there, running=(up,))
+        [finding] = checks.findings(seen, (checks.objects,))
+        assert finding.what.startswith("missing: CustomResourceDefinition ")
+        names = {obj["metadata"]["name"] for obj in checks._expected(seen)}
+        assert ("bizrq-labels" in names) is said
+        assert "bizrq-overlap" in names
+        assert not names & {"bizrq-controller", "bizrq-status"}
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -440,7 +487,7 @@ async def test_what_stands_in_the_way_of_an_install(seen: State, said: str) -> N
 
 
 def lacking(what: str, verb: str, resource: str, namespace: str = "") -> Unknown:
-    return Unknown(what, "forbidden", Right(verb, resource, namespace))
+    return Unknown(what, "forbidden", MissingRight(verb, resource, namespace))
 
 
 async def test_what_could_not_be_looked_at_is_one_finding_for_each_verb_and_each_other_reason() -> None:
@@ -506,7 +553,7 @@ async def test_processes_that_differ_are_named_by_their_leases(running: tuple[Pr
 async def test_only_leases_that_are_renewed_count(healthy: Bizrq) -> None:
     """What is left of a process that was killed is no finding."""
     for host, version, ago in (("a", "0.1.0", 0), ("b", "0.0.9", 300)):
-        lease = processes.lease_of(_running("webhooks", host, version=version), HERE)
+        lease = processes.lease_of(_running("webhooks", host, version=version, config=""), HERE)
         renewed = datetime.now(UTC) - timedelta(seconds=ago)
         lease["spec"]["renewTime"] = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         await healthy.client.create(LEASES, lease)
