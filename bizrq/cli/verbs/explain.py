@@ -141,13 +141,20 @@ def _explain_workload(
     from rich.text import Text
 
     from bizrq.cli.output import terminal
+    from bizrq.figures.errors import NotThere
     from bizrq.figures.simulate.stored_workload import find_workload
     from bizrq.figures.simulate.wording import cost_rows, later_sentences, stored_as_json, who_pays
 
     async def work(client: KubeClient) -> tuple[StoredWorkload, Sequence[str]]:
         source = await read_any_groups(client)
         fetch = None if source.is_complete else source.fetch
-        return await find_workload(client, settings, source.groups, kind, namespace, name, fetch)
+        try:
+            return await find_workload(client, settings, source.groups, kind, namespace, name, fetch)
+        except NotThere as error:
+            if await source.get(kind) is not None:
+                why = f"{kind} is a group: explain takes one at a time, or one workload as KIND/NAME"
+                raise Failure(why, EXIT_BAD_INPUT) from None
+            raise error from None
 
     found, unread = run_on(client, work)
     missing = f"what it says of {found.kind} {found.namespace}/{found.name} may be wrong"

@@ -15,7 +15,7 @@ from bizrq import flags
 from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, progress, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, EXIT_UNKNOWN, Failure, progress, warn
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
@@ -421,7 +421,8 @@ def uninstall(
     A marker as of bizrq pause keeps the controller from registering the webhooks again; it goes last.
 
     Groups and their CRDs are kept without --crd, which needs --yes: it deletes all groups, and the bills with them.
-    The namespace is deleted only if install created it.
+    With --dry-run it counts them, and exit code 4 means that some may not be listed. The namespace is deleted only if
+    install created it.
     """
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.manifests_of_web import WebPlan, web_objects
@@ -442,11 +443,17 @@ def uninstall(
     registered = {"kind": REGISTRATIONS.kind, "metadata": {"name": NAME}}
     if dry_run:
         print_objects([registered, *going, *(kept if crd else [])], output)
+        if crd:
+            counts = run_on(client_for(where), _count)
+            warn(f"--crd deletes {_sum(counts)}; save bills first")
+            if None in counts.values():
+                raise typer.Exit(EXIT_UNKNOWN)
         return
 
     async def work(client: KubeClient) -> None:
         if crd and not yes:
-            raise Failure(f"--crd deletes {await _count(client)}; save bills first, then add --yes", EXIT_BAD_INPUT)
+            lost = _sum(await _count(client))
+            raise Failure(f"--crd deletes {lost}; save bills first, then add --yes", EXIT_BAD_INPUT)
         await _keep_away(client, namespace)
         await _delete(client, registered)
         await _prune(client, going)
@@ -646,21 +653,31 @@ async def _delete(client: KubeClient, obj: dict[str, Any]) -> None:
     report(obj, "deleted")
 
 
-async def _count(client: KubeClient) -> str:
-    """Return how many objects `--crd` deletes, in words."""
-    from bizrq.kube.client import NotFound
+async def _count(client: KubeClient) -> dict[str, int | None]:
+    """Return how many objects `--crd` deletes, by what they are; None for what may not be listed."""
+    from bizrq.kube.client import Forbidden, NotFound
     from bizrq.store.groups import GROUPS
     from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 
     words = {GROUPS: "groups", CARD_HOURS: "records of hours", STATEMENTS: "bills (statements)"}
-    counts: list[str] = []
+    counts: dict[str, int | None] = {}
     for resource, noun in {**words, CORRECTIONS: "corrections"}.items():
         try:
             items, _ = await client.list(resource, transform=lambda obj: {"metadata": obj["metadata"]})
+            counts[noun] = len(items)
         except NotFound:
-            items = []
-        counts.append(f"{len(items)} {noun}")
-    return f"{', '.join(counts[:-1])} and {counts[-1]}"
+            counts[noun] = 0
+        except Forbidden:
+            counts[noun] = None
+    return counts
+
+
+def _sum(counts: dict[str, int | None]) -> str:
+    known = [f"{number} {noun}" for noun, number in counts.items() if number is not None]
+    unread = [noun for noun, number in counts.items() if number is None]
+    if unread:
+        known.append(f"an unknown number of {', '.join(unread)}, which you may not list")
+    return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
 
 
 async def _disallow(client: KubeClient) -> None:

@@ -106,6 +106,7 @@ async def test_an_object_that_is_not_charged_or_not_countable_says_why(bizrq: Bi
         ("deploy", "deploy is a kind: name the workload too, as in deployment/NAME"),
         ("pods", "pods is a kind: name the workload too, as in pod/NAME"),
         ("deploymint/chat", "deploymint is not a counted kind; the nearest of 26: deployment"),
+        ("nlp vision", "nlp is a group: explain takes one at a time, or one workload as KIND/NAME"),
         ("a b c", "a b c: give one group, or one workload as KIND/NAME"),
         ("deploy/", "deploy/: give one group, or one workload as KIND/NAME"),
         ("nlp -f x", "give either a group"),

@@ -26,6 +26,7 @@ from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, InstallPlan, resource_of
 from bizrq.cli.manifests_of_web import WebPlan, web_objects
+from bizrq.cli.verbs import install as install_verb
 from bizrq.cli.verbs.install import install
 from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
@@ -574,6 +575,18 @@ async def test_the_deletion_of_bills_is_counted_and_has_to_be_confirmed(installe
     assert (result.code, result.out) == (2, "")
     assert re.search(r"--crd deletes \d+ groups, \d+ records of hours, \d+ bills \(statements\) and \d+ ", result.err)
     assert result.err.endswith("save bills first, then add --yes\n")
+    dry = await installed("uninstall", "-n", HERE, "--crd", "--dry-run")
+    assert (dry.code, dry.err) == (0, result.err.replace(", then add --yes", ""))
+    assert "customresourcedefinition.apiextensions.k8s.io/bizgroupresourcequotas.quota.biz.group\n" in dry.out
+    kept = await installed("uninstall", "-n", HERE, "--dry-run")
+    assert (kept.code, kept.err) == (0, "")
+
+
+async def test_what_may_not_be_listed_is_no_zero_among_what_is_deleted() -> None:
+    assert install_verb._sum({"groups": 3, "bills": 0}) == "3 groups and 0 bills"
+    some = install_verb._sum({"groups": 3, "bills": None, "corrections": None})
+    assert some == "3 groups and an unknown number of bills, corrections, which you may not list"
+    assert install_verb._sum({"groups": None}) == "an unknown number of groups, which you may not list"
 
 
 @pytest.mark.parametrize("flags", [(), ("--crd", "--yes")], ids=["the CRDs stay", "everything goes"])
