@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
@@ -26,7 +28,7 @@ from bizrq.figures.changes.ceilings import change_ceilings, parse_ceilings
 from bizrq.kube.client import KubeClient
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
-from tests.cli.conftest import Bizrq, CommandResult
+from tests.cli.conftest import Bizrq, CommandResult, until_interrupted
 from tests.e2e.conftest import station_on
 from tests.support.cluster import Cluster, Real, eventually, has_kinds, sweep
 from tests.support.objects import (
@@ -54,12 +56,14 @@ class People:
     def __init__(self, bizrq: Bizrq, folder: Path) -> None:
         self._bizrq = bizrq
         self.client = bizrq.client
+        self.kubeconfig = bizrq.kubeconfig
         self.folder = folder
 
     async def __call__(self, who: str, words: str) -> CommandResult:
-        files = {"FILE": str(self.folder / "job.yaml"), "CONFIG": str(self.folder / "config.yaml")}
-        given = [files.get(word, word) for word in words.split()]
-        return await self._bizrq(*given, *(["--as", who] if who else []))
+        files = {"FILE": "job.yaml", "CONFIG": "config.yaml", "FOLDER": "plan"}
+        given = [str(self.folder / files[word]) if word in files else word for word in words.split()]
+        # usage asks no cluster, and so takes no user.
+        return await self._bizrq(*given, *(["--as", who] if who and given[0] != "usage" else []))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -75,6 +79,12 @@ async def people(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -
     small, large = (deployment(name, "four-nlp", size, namespace="four-team") for name, size in (("s", 1), ("l", 99)))
     (folder / "job.yaml").write_text(yaml.safe_dump_all([small, large]), "utf-8")
     (folder / "config.yaml").write_text("{}", "utf-8")
+    (folder / "plan").mkdir()
+    planned = [
+        group("four-plan", "four-nlp", cpu="2", hours="0"),
+        deployment("p", "four-plan", 1, namespace="four-team"),
+    ]
+    (folder / "plan" / "all.yaml").write_text(yaml.safe_dump_all(planned), "utf-8")
     wanted = {VIEWER, ADMIN}
     ours = (manifest.document for manifest in manifests(load(None).registry, "bizrq-system"))
     roles = [each for each in ours if each["kind"] == "ClusterRole" and each["metadata"]["name"] in wanted]
@@ -138,8 +148,18 @@ VERBS: dict[str, tuple[int, int, int, int]] = {
     "explain four-nlp": (3, 4, 4, 4),
     "explain deployment/web": (4, 3, 4, 3),
     "explain -f FILE --config CONFIG": (4, 4, 0, 4),
+    "get -l team=x": (3, 3, 0, 0),
+    "allow --read ann four-nlp --dry-run": (3, 3, 3, 3),
+    "fit -f FOLDER --config CONFIG": (4, 4, 0, 4),
+    "usage -f FILE --config CONFIG": (0, 0, 0, 0),
     "doctor": (4, 4, 4, 4),
+    "doctor --pre": (1, 1, 1, 1),
     "pause --yes --reason x": (3, 3, 3, 3),
+    "resume --timeout 0": (3, 3, 3, 3),
+    "install --dry-run -o name": (0, 0, 0, 0),
+    "uninstall --dry-run": (0, 0, 0, 0),
+    "uninstall --crd": (2, 2, 2, 2),
+    "uninstall --crd --dry-run": (4, 4, 0, 0),
 }
 _WHO = (DEVELOPER, LEAD, PAT, FAY)
 _RIGHT = re.compile(r'cannot (get|list|create|watch|patch|delete) resource "[a-z./]+"')
@@ -158,9 +178,35 @@ async def test_a_verb_works_or_names_the_right_that_is_missing(people: People, w
         assert result.err.count("\n") == 1, said
     if result.code == 4:
         assert re.search("may not (read|list)|[Uu]nknown", result.plain + result.err), said
+    if result.code == 2:
+        assert (result.out, result.err.count("\n")) == ("", 1), said
     if result.code in (0, 1):
         assert result.out, said
         assert "forbidden" not in result.out + result.err, said
+
+
+@pytest.mark.parametrize(("who", "status", "words"), [
+    (DEVELOPER, 404, "There is no group four-nlp that you may read."),
+    (LEAD, 200, "limits.cpu"),
+    (PAT, 200, "limits.cpu"),
+    (FAY, 200, "limits.cpu"),
+])  # fmt: skip
+async def test_the_web_ui_shows_a_person_what_they_may_read(people: People, who: str, status: int, words: str) -> None:
+    bizrq = Path(sys.executable).with_name("bizrq")
+    process = await asyncio.create_subprocess_exec(
+        *(bizrq, "web", "--kubeconfig", people.kubeconfig, "--as", who),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    async with until_interrupted(process) as out:
+        address = (await out.readline()).decode().removeprefix("web: ").strip()
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+            async with session.get(address) as entered:
+                page = await entered.text()
+                assert "Traceback" not in page
+            async with session.get(f"{address.partition('?')[0]}groups/four-nlp") as answer:
+                page = await answer.text()
+    assert (answer.status, words in page) == (status, True), page
 
 
 #: What a moment changes.
