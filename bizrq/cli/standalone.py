@@ -28,6 +28,7 @@ from bizrq.figures.state import probe
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.config import default_kubeconfig
+from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
 from bizrq.process import about
 from bizrq.settings import Settings
@@ -51,8 +52,8 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 #: Seconds until everything must be ready. The Lease of a killed process takes 15 of them.
 START = 60.0
-#: Seconds between two looks whether a pause has ended.
-LOOK = 2.0
+#: Seconds after which a failed registration is tried again.
+RETRY = 2.0
 #: Seconds to keep answering after the registration is deleted, for calls that are in progress.
 LINGER = 1.0
 
@@ -290,24 +291,41 @@ async def _decided(client: KubeClient) -> None:
 
 
 async def _registered_after_pauses(client: KubeClient, configuration: dict[str, Any], namespace: str) -> None:
-    """Register again when a pause ends, until cancelled. What somebody deletes without a pause stays deleted.
+    """Register again when a pause ends, until cancelled. What somebody deletes without a pause stays deleted."""
+    ended = asyncio.Event()
+
+    def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        if new is None and old is not None and old["metadata"]["namespace"] == namespace and pause.resumes(old):
+            ended.set()
+
+    markers = Informer(client, pause.CONFIG_MAPS, on_change=on_change, field_selector=f"metadata.name={pause.NAME}")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(markers.run(), name="pauses")
+        while True:
+            await ended.wait()
+            ended.clear()
+            try:
+                await _register_again(client, configuration, namespace)
+            except (ApiError, Unreachable) as error:
+                log.warning("not registered again after a pause, retrying", error=str(error))
+                await asyncio.sleep(RETRY)
+                ended.set()
+
+
+async def _register_again(client: KubeClient, configuration: dict[str, Any], namespace: str) -> None:
+    """Register, unless bizrq is paused once more. Raise ApiError, Unreachable.
 
     A pause writes its marker before it deletes the registration. So the marker is read after the write, too.
     """
-    was_paused = False
-    while True:
-        await asyncio.sleep(LOOK)
-        try:
-            is_paused = await pause.read(client, namespace) is not None
-            if was_paused and not is_paused:
-                with contextlib.suppress(AlreadyExists):
-                    await client.create(REGISTRATIONS, configuration)
-                is_paused = await pause.read(client, namespace) is not None
-                if is_paused:
-                    await client.delete(REGISTRATIONS, registration.NAME)
-            was_paused = is_paused
-        except (ApiError, Unreachable) as error:
-            log.warning("whether a pause has ended is not known, looking again", error=str(error))
+    if await pause.read(client, namespace) is not None:
+        return
+    with contextlib.suppress(AlreadyExists):
+        await client.create(REGISTRATIONS, configuration)
+    if await pause.read(client, namespace) is None:
+        log.info("registered again after a pause")
+        return
+    with contextlib.suppress(NotFound):
+        await client.delete(REGISTRATIONS, registration.NAME)
 
 
 async def _stored_registration(client: KubeClient) -> dict[str, Any] | None:

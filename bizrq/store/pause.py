@@ -14,6 +14,8 @@ from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 #: The name of the marker.
 NAME: Final = "bizrq-paused"
+#: The reason of a marker that goes with an installation, and resumes nothing.
+UNINSTALL: Final = "bizrq uninstall"
 #: The characters of a reason that the marker keeps.
 MAX_REASON: Final = 500
 
@@ -37,6 +39,11 @@ def marker(namespace: str, reason: str = "", by: str = "") -> dict[str, Any]:
     metadata = {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bizrq"}}
     data = {"reason": reason[:MAX_REASON], "by": by[:MAX_REASON]}
     return {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": metadata, "data": data}
+
+
+def resumes(marker: dict[str, Any]) -> bool:
+    """Return whether checks go on when this marker is deleted; False for that of an uninstall."""
+    return _pause_of(marker).reason != UNINSTALL
 
 
 async def read(client: KubeClient, namespace: str) -> Pause | None:

@@ -114,8 +114,7 @@ def served(state: State) -> Iterator[Finding]:
 
 def rights(state: State) -> Iterator[Finding]:
     fix = "run bizrq install as cluster-admin" if not state.wanted else f"{_AGAIN}: it gives the roles again"
-    # Without an installation nobody needs them yet.
-    if state.lacking and (state.is_installed or not state.wanted):
+    if state.lacking:
         yield Finding("rights", few(state.lacking), fix)
 
 

@@ -230,8 +230,9 @@ async def installed(client: KubeClient, namespace: str) -> State:
         ahead=ahead,
         unread=frozenset(reader.unread),
     )
-    # bizrq up has the rights of whoever started it.
-    lacking = () if seen.up else await _lacking(reader, settings, namespace)
+    # bizrq up has the rights of whoever started it, and nobody needs any before an install.
+    is_asked = seen.up is None and (seen.is_installed or bool(seen.unread))
+    lacking = await _lacking(reader, settings, namespace) if is_asked else ()
     return replace(seen, lacking=tuple(lacking), unknown=tuple(reader.unknown))
 
 

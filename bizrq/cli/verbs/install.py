@@ -492,7 +492,7 @@ async def _keep_away(client: KubeClient, namespace: str) -> None:
     from bizrq.store import pause
 
     try:
-        await pause.begin(client, namespace, "bizrq uninstall", "")
+        await pause.begin(client, namespace, pause.UNINSTALL, "")
     except NotFound:
         return
     except Forbidden as error:

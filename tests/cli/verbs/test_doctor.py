@@ -441,10 +441,17 @@ async def test_bizrq_up_is_no_installation_with_everything_missing(tmp_path: Pat
         resumed = await up("resume")
         assert (resumed.code, resumed.out, resumed.err) == (0, "resumed\nthe webhooks are registered\n", "")
         await eventually(is_well, 60, lambda: said[-1:])
+        for _ in range(3):
+            # At once, before anybody can have looked.
+            assert (await up("pause", "--yes")).code == 0
+            assert (await up("resume")).code == 0
         await client.delete(resource_of({"kind": "ValidatingAdmissionPolicy"}), "bizrq-labels")
         gone = await up("doctor")
         assert gone.code == 1
         assert "installation: missing: ValidatingAdmissionPolicy bizrq-labels\n    start bizrq up again\n" in gone.out
+        assert (await up("uninstall", "-n", HERE)).code == 0
+        later = await up("resume", "--timeout", "1")
+        assert (later.code, later.out) == (3, "bizrq was not paused\n"), "an uninstall is not undone"
 
 
 async def test_a_configuration_of_bizrq_up_is_not_known_to_doctor() -> None:
