@@ -93,13 +93,21 @@ def print_sentences(console: Console, lines: Iterable[str], margin: int) -> None
     for line in lines:
         indent = margin + len(line) - len(line.lstrip())
         text = Text(line.lstrip())
-        fits = indent + _cell_width(text) <= console.width
-        whole = fits or not console.is_terminal or isinstance(line, CommandLine)
-        hang = indent + 2 if indent else 0
-        first, *rest = [text] if whole else text.wrap(console, max(20, console.width - hang))
-        console.print(Text(" " * indent) + first, soft_wrap=True)
-        for part in rest:
-            console.print(Text(" " * hang) + part, soft_wrap=True)
+        if isinstance(line, CommandLine):
+            console.print(Text(" " * indent) + text, soft_wrap=True)
+        else:
+            print_hanging(console, text, indent + 2 if indent else 0, indent)
+
+
+def print_hanging(console: Console, text: Text, hang: int, indent: int = 0) -> None:
+    """Print one line; on a narrow terminal what does not fit goes on in lines that begin at the column `hang`."""
+    from rich.text import Text
+
+    whole = indent + _cell_width(text) <= console.width or not console.is_terminal
+    first, *rest = [text] if whole else text.wrap(console, max(20, console.width - hang))
+    console.print(Text(" " * indent) + first, soft_wrap=True)
+    for part in rest:
+        console.print(Text(" " * hang) + part, soft_wrap=True)
 
 
 def width_of(table: Table) -> int:

@@ -57,10 +57,12 @@ def doctor(
 
 
 def _show(found: list[Finding]) -> None:
+    from rich.text import Text
+
     console = terminal.console()
     for finding in found:
         notice = "notice: " if finding.grade == "notice" else ""
-        terminal.print_sentences(console, [f"{notice}{finding.check}: {finding.what}"], 0)
+        terminal.print_hanging(console, Text(f"{notice}{finding.check}: {finding.what}"), 2)
         terminal.print_sentences(console, [finding.fix], 4)
 
 

@@ -104,7 +104,7 @@ def _explain(outcome: DryRunOutcome) -> None:
     from bizrq.figures.simulate.wording import demand_rows, why_charged
 
     console = terminal.console()
-    console.print(Text(f"{outcome.kind} {outcome.full_name}", "bold"))
+    terminal.print_hanging(console, Text(f"{outcome.kind} {outcome.full_name}", "bold"), 2)
     terminal.print_sentences(console, why_charged(outcome), 2)
     _print_rows(("asks", "had", "left", "hard"), demand_rows(outcome))
     terminal.print_sentences(console, [f"warning: {warning}" for warning in outcome.warnings], 2)
@@ -163,7 +163,7 @@ def _explain_workload(
         end_unread(unread, so=missing)
         return
     console = terminal.console()
-    console.print(Text(f"{found.kind} {found.namespace}/{found.name}", "bold"))
+    terminal.print_hanging(console, Text(f"{found.kind} {found.namespace}/{found.name}", "bold"), 2)
     terminal.print_sentences(console, who_pays(found), 2)
     if found.error:
         terminal.print_sentences(

@@ -113,10 +113,10 @@ def show(outcomes: list[DryRunOutcome]) -> None:
         if outcome.fits and most is not None:
             words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
         if outcome.is_unknown:
-            console.print(Text.assemble(("unknown ", "yellow"), ", ".join(words)))
+            terminal.print_hanging(console, Text.assemble(("unknown ", "yellow"), ", ".join(words)), 8)
             terminal.print_sentences(console, unknown_sentences(outcome), 8)
             continue
         answer = Text("fits ", "green") if outcome.fits else Text("no   ", "bold red")
-        console.print(Text.assemble(answer, ", ".join(words)))
+        terminal.print_hanging(console, Text.assemble(answer, ", ".join(words)), 5)
         warnings = [f"warning: {each}" for each in outcome.warnings]
         terminal.print_sentences(console, [*warnings, *sentences(outcome), *later_sentences(outcome)], 5)

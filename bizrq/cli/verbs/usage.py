@@ -60,9 +60,7 @@ def show(found: Sequence[OfflineUsage]) -> None:
         notes: list[list[str | Text]] = [["", "", "", remark] for remark in row.surge]
         cells += notes
     print_table(("workload", "group", "resource", "amount"), cells, right=("amount",))
-    warnings = [
-        f"warning: {each.row.kind} {each.row.namespace}/{each.row.name}: {line}"
-        for each in found
-        for line in each.warnings
-    ]
-    terminal.print_sentences(console, warnings, 0)
+    for each in found:
+        for line in each.warnings:
+            warning = f"warning: {each.row.kind} {each.row.namespace}/{each.row.name}: {line}"
+            terminal.print_hanging(console, Text(warning), 2)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
 import crds
 from bizrq.kube.client import KubeClient
@@ -19,7 +22,7 @@ from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.cli.conftest import Bizrq
 from tests.support.cluster import has_kinds
-from tests.support.objects import group, named
+from tests.support.objects import DEPLOYMENTS, Object, deployment, group, named
 from tests.support.records import W2, W3, record, spent, stored
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,6 +31,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 _CHILDREN = (3, 3, 3, 2, 2)
 GROUP_COUNT, LEVELS = 200, 6
 _SCREENS = Path(__file__).parent / "screens"
+#: What verbs that read groups say first of an installation in which something is wrong.
+_STATE = re.compile("bizrq: (quota is not enforced|the counts of)")
 #: The lines of a screen that are kept.
 _LINES = 24
 VERBS = (
@@ -35,6 +40,19 @@ VERBS = (
     *("report --hours", "forecast", "forecast -o wide", "audit", "explain platform-a-b-c-a-b", "describe platform-a-b"),
     "help",
     "set platform-a-b limits.cpu=+5 limits.memory=-1Gi --dry-run",
+    *("status", "doctor", "usage -f FILE --config CONFIG", "fit -f FILE --config CONFIG"),
+    *("explain -f FILE --config CONFIG", "explain deployment/chat --config CONFIG"),
+    *("allow ann platform-a --dry-run -o name", "install --dry-run -o name"),
+)
+#: Exit codes other than 0: the sandbox has groups and no bizrq, and one of the workloads does not fit.
+CODES = {"status": 1, "doctor": 1, "fit -f FILE --config CONFIG": 1}
+#: Usage errors and bad input: one line each, whatever the terminal.
+ERRORS = (
+    *("nonsense", "tre", "tree --sort foo", "tree --depth x", "get -o foo", "get -l a=(", "status --depth 3"),
+    *("explain", "explain deploy", "explain a b c", "explain platform platform-a", "fit", "fit -f none.yaml"),
+    *("usage -f none.yaml", "allow ann", "allow ann nothing", "set platform-a cpu"),
+    *("create Bad_Name cpu=1", "report --by foo", "install --replicas 0", "web --port 99999"),
+    *("completion tcsh", "pause", "uninstall --crd", "help nonsense"),
 )
 
 
@@ -62,9 +80,36 @@ async def bizrq(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bizrq
             used = {"cpu": f"{number * 7}", "limits.memory": f"{number % 64}Gi", "gpu": f"{number % 17}", "hours": "12"}
             made["status"] = {"used": named(used), "selfUsed": named(used), "lastReconcileTime": W2}
             await client.replace(GROUPS, made, subresource="status")
+        await client.create(DEPLOYMENTS, workload("chat", "platform-c", 4))
         line = spent("deployments.apps/team-with-a-long-name/inference-of-a-large-model", "gpu=12")
         await stored(client, record("platform-a-b", {"open": {"start": W2, "end": W3, "settled": [line]}}))
+        small = workload("small", "platform-a-b", 2)
+        large = workload("a-long-name-of-a-deployment", "platform-a-b-c", 2000)
+        typo = workload("typo", "platform-a-b", 1)
+        typo["metadata"]["labels"]["biz.group.resource.qouta"] = "x"
+        (path.parent / "FILE").write_text(yaml.safe_dump_all([small, large, typo]), "utf-8")
+        (path.parent / "CONFIG").write_text("{}", "utf-8")
         yield Bizrq(path, client)
+
+
+def workload(name: str, of: str, replicas: int) -> Object:
+    made = deployment(name, of, replicas)
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"]["memory"] = "64Mi"
+    return made
+
+
+def words(bizrq: Bizrq, verb: str) -> list[str]:
+    """Return the words of a command with the paths of its files."""
+    return [str(bizrq.kubeconfig.parent / word) if word in ("FILE", "CONFIG") else word for word in verb.split()]
+
+
+def same_as_before(file: Path, text: str) -> tuple[str, str]:
+    """Return what is shown and what was, for a comparison; BIZRQ_WRITE_SCREENS=1 writes the file first."""
+    if os.environ.get("BIZRQ_WRITE_SCREENS"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+    return text, file.read_text("utf-8")
 
 
 async def test_the_tree_has_200_groups_and_6_levels() -> None:
@@ -83,11 +128,13 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     bizrq: Bizrq, verb: str, width: int, variant: str
 ) -> None:
     environment = {"NO_COLOR": "1"} if variant == "no-color" else {}
-    result = await bizrq(*verb.split(), width=width, encoding="ascii" if variant == "ascii" else "utf-8", **environment)
-    assert result.code == 0, result.err
-    lines = result.ageless.splitlines()
-    # Only a command to copy may be longer.
-    assert [line for line in lines if len(line) > width and "kubectl patch" not in line] == []
+    encoding = "ascii" if variant == "ascii" else "utf-8"
+    result = await bizrq(*words(bizrq, verb), width=width, encoding=encoding, **environment)
+    assert result.code == CODES.get(verb, 0), result.err
+    lines = result.ageless.replace(version("bizrq"), "VERSION").splitlines()
+    # Only commands and names to copy may be longer.
+    if "-o name" not in verb:
+        assert [line for line in lines if len(line) > width and "kubectl patch" not in line] == []
     assert not [line for line in lines if re.search(r"(^| )-( |$)", line)]
     if verb in ("tree", "get"):
         assert {word for line in lines for word in line.split()} >= {name for name, _ in tree()}
@@ -95,8 +142,25 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     assert (variant, result.out.isascii()) != ("ascii", False)
     text = "\n".join(lines[:_LINES]) + "\n"
     file = _SCREENS / f"{re.sub('[^a-z0-9]+', '-', verb.lower())}-{width}{f'-{variant}' if variant else ''}.txt"
-    if os.environ.get("BIZRQ_WRITE_SCREENS"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, "utf-8")
-    # Ages are of different lengths.
-    assert re.sub(" +", " ", text) == re.sub(" +", " ", file.read_text("utf-8"))
+    shown, before = same_as_before(file, text)
+    # Ages are of different lengths, and in a sentence they decide where a line ends.
+    blanks = r"\s+" if verb == "status" else " +"
+    assert re.sub(blanks, " ", shown) == re.sub(blanks, " ", before)
+
+
+async def complaint(bizrq: Bizrq, command: str, **terminal: Any) -> str:
+    """Return the one line by which a command is refused; the state of the installation may be told before it."""
+    result = await bizrq(*command.split(), **terminal)
+    lines = [line for line in result.err.splitlines() if not _STATE.match(line)]
+    assert (result.code, result.out, len(lines)) == (2, "", 1), (command, result)
+    return f"$ bizrq {command}\n{lines[0]}\n"
+
+
+async def test_a_usage_error_is_one_line_on_every_terminal(bizrq: Bizrq) -> None:
+    text = "".join([await complaint(bizrq, command, width=60) for command in ERRORS])
+    for wider in ({"width": 120}, {"width": 80, "encoding": "ascii"}, {"width": 80, "NO_COLOR": "1"}):
+        # Some of them, to keep the run short.
+        for command in ERRORS[::4]:
+            assert await complaint(bizrq, command, **wider) in text
+    shown, before = same_as_before(_SCREENS / "errors.txt", text)
+    assert shown == before
