@@ -69,6 +69,8 @@ class Glance:
     unread: tuple[str, ...] = ()
     #: The oldest watch of any process; None also where no process says it.
     watch: Heard | None = None
+    #: The version of a `bizrq up` that runs, "" for none and where that is not known.
+    up: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,13 @@ async def look(client: KubeClient, namespace: str) -> Glance:
     # First and alone: without an answer there is nothing else to ask.
     groups = await _groups(client)
     now = int(datetime.now(UTC).timestamp() * 1000)
-    kubernetes, images, admission, leader, clashing, watch = await asyncio.gather(
+    kubernetes, images, admission, leader, clashing, (watch, up) = await asyncio.gather(
         _kubernetes(reader),
         _images(reader, namespace),
         look_at_webhooks(client),
         _leader(reader, namespace),
         _clashing(client),
-        _watch(client, namespace, now),
+        _running(client, namespace, now),
     )
     return Glance(
         version("bizrq"),
@@ -113,6 +115,7 @@ async def look(client: KubeClient, namespace: str) -> Glance:
         now,
         tuple(dict.fromkeys(f"{kind}s in {where}" for kind, where, _ in sorted(reader.unread))),
         watch,
+        up,
     )
 
 
@@ -135,21 +138,26 @@ async def _leader(reader: Reader, namespace: str) -> Leader | None:
     return Leader(str(spec.get("holderIdentity") or ""), renewed)
 
 
-async def _watch(client: KubeClient, namespace: str, now: int) -> Heard | None:
-    """Return the oldest watch of the processes whose Leases are renewed."""
+async def _running(client: KubeClient, namespace: str, now: int) -> tuple[Heard | None, str]:
+    """Return the oldest watch of the processes whose Leases are renewed, and the version of bizrq up among them."""
     try:
         stored = await processes.read(client, namespace)
     except ApiError:
-        return None
+        return None, ""
     found: list[Heard] = []
+    up = ""
     for each in stored:
         try:
             renewed = parse_timestamp(each.renewed)
         except TimestampError:
             continue
-        if each.watch is not None and now - renewed < _LEADS * 1000:
+        if now - renewed >= _LEADS * 1000:
+            continue
+        if each.info.process == processes.UP:
+            up = each.info.version
+        if each.watch is not None:
             found.append(Heard(each.info.process, each.watch.resource, renewed - int(each.watch.age * 1000)))
-    return min(found, key=lambda heard: heard.at, default=None)
+    return min(found, key=lambda heard: heard.at, default=None), up
 
 
 async def _groups(client: KubeClient) -> tuple[GroupObject, ...] | None:
@@ -248,6 +256,7 @@ def as_json(seen: Glance, found: Report, state: str) -> dict[str, Any]:
             "bizrq": seen.bizrq,
             "kubernetes": seen.kubernetes,
             **{name.removeprefix("bizrq-"): seen.images.get(name) for name in _PROCESSES},
+            "up": seen.up or None,
         },
         "webhooks": {
             "registered": seen.admission.registered,
@@ -302,6 +311,8 @@ def lines(seen: Glance) -> list[tuple[str, str]]:
 
 def _versions(seen: Glance) -> str:
     parts = [f"bizrq {seen.bizrq}", f"Kubernetes {seen.kubernetes or 'unknown'}"]
+    if seen.up and not seen.images:
+        return ", ".join([*parts, f"bizrq up {seen.up}"])
     parts += [f"{name.removeprefix('bizrq-')} {seen.images.get(name) or 'unknown'}" for name in _PROCESSES]
     return ", ".join(parts)
 

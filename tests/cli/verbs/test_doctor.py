@@ -434,6 +434,9 @@ async def test_bizrq_up_is_no_installation_with_everything_missing(tmp_path: Pat
         notice, fix, well = said[-1].splitlines()
         assert notice.startswith("notice: installation: bizrq up runs here: ")
         assert (fix[:4], well) == ("    ", HEALTHY.strip())
+        glance = (await up("status")).plain.splitlines()[1]
+        assert re.fullmatch(r"versions  bizrq [^,]+, Kubernetes [^,]+, bizrq up [^,]+", glance)
+        assert json.loads((await up("status", "-o", "json")).out)["versions"]["up"]
         assert (await up("pause", "--yes")).code == 0
         paused = await up("doctor")
         assert paused.code == 1
