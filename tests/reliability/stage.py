@@ -296,6 +296,21 @@ def creates(
     return [make(number) for number in range(count)]
 
 
+async def asked_again(
+    requests: Sequence[Callable[[], Awaitable[Any]]], answered: Sequence[ApiError | None], seconds: float = 60
+) -> list[ApiError | None]:
+    """The last answer of each request, where who is told to try again does so, one after the other.
+
+    On a busy machine an admitted object may take seconds to be stored. Until then others are told that.
+    """
+    until, final = asyncio.get_running_loop().time() + seconds, list(answered)
+    for number, request in enumerate(requests):
+        while (error := final[number]) and error.status == 429 and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.2)
+            [final[number]] = await answers([request], 1)
+    return final
+
+
 def expected(error: ApiError, *statuses: int) -> None:
     """Raise a refusal that must not reach a client."""
     if error.status not in statuses:
