@@ -52,11 +52,22 @@ class Below:
         for owner in self.owners.values():
             yield owner.path[-1][1]
 
+    @property
+    def revision(self) -> int:
+        """Return the latest revision of these objects."""
+        return max(int(each["metadata"]["resourceVersion"]) for each in self.objects)
+
+    @property
+    def lags(self) -> bool:
+        """Return True while a controller of any of these objects says that it has not observed what is stored."""
+        return any(has_observed(each) is False for each in self.objects)
+
 
 def gather(cluster: Cluster, adapter: Adapter, workload: Object) -> Below:
     """Collect what is below a workload, by the owner that answers for it."""
-    found = Below()
-    level: list[Path] = [((adapter, workload),)]
+    top: Path = ((adapter, workload),)
+    found = Below({workload["metadata"]["uid"]: Owner(top)})
+    level = [top]
     for _ in range(MAX_HOPS):
         if not level:
             break
@@ -79,17 +90,21 @@ def kinds_below(cluster: Cluster, adapter: Adapter) -> set[GroupKind]:
     return found
 
 
+def informers_below(cluster: Cluster, adapter: Adapter) -> list[Informer]:
+    """Return the informers of the kinds that may be below an object of this kind, installed or not."""
+    return [cluster.informers.kinds[kind] for kind in sorted(kinds_below(cluster, adapter))]
+
+
 def unseen_below(cluster: Cluster, adapter: Adapter, workload: Object) -> tuple[bool, list[tuple[Informer, int]]]:
     """Return what of a workload's pods may not be seen yet.
 
-    The first is True while a controller of the workload or below it has not observed what is stored: it may go by an
-    earlier spec. The second are the watches that have not shown what these have done, with the revisions to reach.
+    The first is True while a controller may go by an earlier spec. The second are the watches that have not shown what
+    the controllers have done, with the revision to reach.
     """
-    objects = [workload, *gather(cluster, adapter, workload).objects]
-    revision = max(int(each["metadata"]["resourceVersion"]) for each in objects)
-    informers = (cluster.informers.kinds[kind] for kind in sorted(kinds_below(cluster, adapter)))
-    late = [(each, revision) for each in informers if each.installed and each.store.resource_version < revision]
-    return any(has_observed(each) is False for each in objects), late
+    below = gather(cluster, adapter, workload)
+    revision, watches = below.revision, informers_below(cluster, adapter)
+    late = [(each, revision) for each in watches if each.installed and each.store.resource_version < revision]
+    return below.lags, late
 
 
 def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:

@@ -107,8 +107,7 @@ class ReservationTracker:
 
     async def see(self, entries: Iterable[Reservation], expired: set[str]) -> None:
         """Let the watches of pods show what was made for what objects asked for before and ask for no more."""
-        found = [(entry, self._write_state(entry, expired)) for entry in entries]
-        for _, late in self._unseen(found, expired):
+        for _, late in self._unseen([(entry, self._write_state(entry, expired)) for entry in entries], expired):
             for informer, revision in late:
                 await informer.catch_up(revision, patience(informer))
 

@@ -23,7 +23,7 @@ from bizrq.workloads.ownership.lives import ends_at, is_live
 from bizrq.workloads.ownership.observation import has_observed, is_awaited
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
-from controller.usage.below import Below, gather, kinds_below
+from controller.usage.below import Below, gather, informers_below
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
@@ -324,7 +324,7 @@ class WorkloadCosts:
             since = float("-inf")
         if not revision or known.stored != stored or known.lags is not False:
             # Up to now its controllers may have made pods for the earlier demand.
-            revision = max(int(each["metadata"]["resourceVersion"]) for each in below.objects)
+            revision = below.revision
         hold = _Hold(larger(known.counts, stored), stored, generation, known.group, since, revision)
         observed = True if ended else _is_observed(obj, below)
         if observed is False:
@@ -351,8 +351,7 @@ class WorkloadCosts:
         """Return the informers of the kinds that may be below a workload of this kind."""
         known = self._informers_below.get(adapter.resource)
         if known is None:
-            kinds = sorted(kinds_below(self._cluster, adapter))
-            known = self._informers_below[adapter.resource] = [self._cluster.informers.kinds[kind] for kind in kinds]
+            known = self._informers_below[adapter.resource] = informers_below(self._cluster, adapter)
         return [informer for informer in known if informer.installed]
 
 
@@ -366,9 +365,7 @@ def _is_observed(obj: Object, below: Below) -> bool | None:
 
     None where the workload's own kind does not say.
     """
-    if any(has_observed(owner) is False for owner in below.objects):
-        return False
-    return has_observed(obj)
+    return False if below.lags else has_observed(obj)
 
 
 def slot_of(adapter: Adapter, obj: Object) -> Slot:
