@@ -113,9 +113,7 @@ def match_rules(
     resource = attributes.resource
     candidates = [resource]
     if equivalent:
-        candidates += [
-            other for other in kinds if other.store == resource.store and other.api_version != resource.api_version
-        ]
+        candidates += [other for other in kinds.versions_of(resource.store) if other.version != resource.version]
     for candidate in candidates:
         for rule in rules:
             if rule.matches(attributes.operation, candidate, attributes.subresource):

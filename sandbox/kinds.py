@@ -192,8 +192,9 @@ class Kinds:
     def __init__(self) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
         self._of_crd: dict[str, list[Resource]] = {}
-        #: The answer of `groups`, until another CRD is served.
+        #: The answers of `groups` and `versions_of`, until another CRD is served.
         self._groups: Mapping[str, Sequence[str]] | None = None
+        self._versions: dict[Kind, Sequence[Resource]] = {}
         for resource in BUILTINS:
             self._served[resource.group, resource.version, resource.plural] = resource
 
@@ -210,6 +211,12 @@ class Kinds:
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         return next((r for r in self._served.values() if r.api_version == api_version and r.kind == kind), None)
 
+    def versions_of(self, store: Kind) -> Sequence[Resource]:
+        """Return all served versions of the resource that is stored under this name, as they were declared."""
+        if store not in self._versions:
+            self._versions[store] = [each for each in self._served.values() if each.store == store]
+        return self._versions[store]
+
     def groups(self) -> Mapping[str, Sequence[str]]:
         """Return each group's versions, in order of preference; the core group is ""."""
         if self._groups is not None:
@@ -225,6 +232,7 @@ class Kinds:
     def serve(self, crd: str, resources: list[Resource]) -> None:
         """Serve these resources for a CRD (by its name), in place of its earlier ones."""
         self._groups = None
+        self._versions.clear()
         for old in self._of_crd.pop(crd, ()):
             self._served.pop((old.group, old.version, old.plural), None)
         self._of_crd[crd] = resources

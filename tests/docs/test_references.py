@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.docs.test_docs import ROOT, page, prose
+
+#: One worker reads all files once.
+pytestmark = pytest.mark.xdist_group("references")
 
 SOURCES = ("bizrq", "webhooks", "controller", "web", "certs", "sandbox", "crds", "deploy", "examples", "docs", "tests")
 ENDINGS = {".py", ".md", ".yaml", ".toml"}

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from bizrq.workloads.ownership import charge
 from tests.model.asks import SAME, Asked, Entry, Request, request_of
-from tests.model.search import Finding, search
+from tests.model.search import Finding, remembered, search
 
 CORES = "cores"
 
@@ -685,14 +685,30 @@ def _count(world: World, scenario: Scenario, rules: Rules, group: str) -> Iterat
     # The watch of workloads catches up with the pods first.
     if view.coming and view.coming[0].version <= view.last:
         return
-    counted = Recount(world, scenario, rules, group)
-    if counted.is_early:
+    counted = _counted(view, world.mind, world.statuses, world.progress, scenario, rules, group)
+    if counted is None:
         return
-    status = counted.published()
-    after = _with_status(world, scenario, group, status)._replace(mind=counted.mind())
+    status, mind = counted
+    after = _with_status(world, scenario, group, status)._replace(mind=mind)
     if after != world:
         entries = [(entry.name, entry.amount, entry.base) for entry in status.entries]
         yield f"{group} uses {status.used}, promises {entries}; pods {list(status.stayed)} stay", after
+
+
+@remembered
+def _counted(
+    view: View,
+    mind: Mind,
+    statuses: tuple[Status, ...],
+    progress: tuple[Progress, ...],
+    scenario: Scenario,
+    rules: Rules,
+    group: str,
+) -> tuple[Status, Mind] | None:
+    """What a recount publishes and remembers, by what the controller knows alone. None where it waits for a watch."""
+    world = World((), (), 0, 0, statuses, view, mind, progress)
+    found = Recount(world, scenario, rules, group)
+    return (found.published(), found.mind()) if not found.is_early else None
 
 
 def _state(world: World, group: str, entry: Entry, rules: Rules) -> str:
