@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.metadata
 import os
 import random
@@ -237,6 +238,12 @@ class _NoObserver:
     def answered(self, method: str, status: int | None) -> None: ...
 
     def ended(self, method: str, seconds: float) -> None: ...
+
+
+@functools.cache
+def _version() -> str:
+    # It is read from a file. The web UI makes a client for each page.
+    return importlib.metadata.version("bizrq")
 
 
 class KubeClient:
@@ -596,7 +603,7 @@ class KubeClient:
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
                 headers={
-                    "User-Agent": f"bizrq/{importlib.metadata.version('bizrq')}",
+                    "User-Agent": f"bizrq/{_version()}",
                     "Accept": "application/json",
                     # Near the API server, compression of a list costs more than its transfer.
                     "Accept-Encoding": "identity",

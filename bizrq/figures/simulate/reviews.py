@@ -102,16 +102,17 @@ def _reviewed_kinds(settings: Settings) -> Iterator[tuple[GroupKind, ReviewedKin
     configuration = registration.configuration(settings, lambda path: {"url": path}, namespace=SYSTEM_NAMESPACE)
     adapters = [(resources_of(adapter), adapter) for adapter in settings.registry.charged]
     indirect = [resources_of(a) for a in settings.registry.adapters if a.estimate]
-    about = [(webhook, _about(webhook)) for webhook in configuration["webhooks"]]
+    # An index: to compare every kind with every webhook takes longer than all the rest here.
+    about: dict[tuple[str, str], list[int]] = {}
+    for number, webhook in enumerate(configuration["webhooks"]):
+        for named in _about(webhook):
+            about.setdefault(named, []).append(number)
     seen: set[GroupKind] = set()
     for resources, adapter in [((GROUPS,), None), *adapters, *((each, None) for each in (*_OTHERS, *indirect))]:
         kind = resources[0].group, resources[0].kind
+        names = {(group, plural) for r in resources for group in (r.group, "*") for plural in (r.plural, "*")}
         webhooks = tuple(
-            webhook
-            for webhook, named in about
-            if any(
-                (group, plural) in named for r in resources for group in (r.group, "*") for plural in (r.plural, "*")
-            )
+            configuration["webhooks"][n] for n in sorted({n for name in names for n in about.get(name, ())})
         )
         if webhooks and kind not in seen:
             seen.add(kind)
