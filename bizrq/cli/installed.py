@@ -16,8 +16,10 @@ from bizrq.flags import LogFormat, LogLevel
 
 Object = dict[str, Any]
 
-#: An image that no flag named: that of the version which installed it. An update brings its own.
-_OF_A_VERSION = re.compile(r"bizrq:[0-9]+\.[0-9]+\.[0-9]+\S*", re.ASCII)
+#: The repository of the default image. An update brings the image of its own version.
+REPOSITORY = "bizrq"
+#: A tag that names a version.
+_VERSION = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+\S*)", re.ASCII)
 #: Flags of the processes that take no value.
 _ALONE = frozenset({"--metrics-anonymous", "--allowances"})
 #: Flags that install gives to a process or not: it says itself what becomes of them.
@@ -75,6 +77,12 @@ def spelled(kept: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
+def of_other_version(image: str, version: str) -> bool:
+    """Return whether the tag of an image names another version. A digest, or another tag, names none."""
+    tag = _VERSION.fullmatch(_repository_and_tag(image)[1])
+    return tag is not None and tag[1] != version
+
+
 def lost(stored: Object, planned: Object) -> list[str]:
     """Return the flags of a stored process that install does not know, sorted: somebody else gave them."""
     return sorted(_options(stored).keys() - _options(planned).keys() - _OPTIONAL)
@@ -109,9 +117,22 @@ def _options(deployment: Object) -> dict[str, str]:
     return found
 
 
+def image_of(deployment: Object) -> str:
+    """Return the image of a stored process. Raise LookupError or TypeError."""
+    return _pod(deployment)["containers"][0]["image"]
+
+
+def _repository_and_tag(image: str) -> tuple[str, str]:
+    """Return an image's repository, and its tag, "" for none. A registry may have a port."""
+    path, slash, last = image.partition("@")[0].rpartition("/")
+    name, _, tag = last.partition(":")
+    return path + slash + name, tag
+
+
 def _image(deployment: Object) -> str | None:
-    image: str = _pod(deployment)["containers"][0]["image"]
-    return None if _OF_A_VERSION.fullmatch(image) else image
+    """Return the image, None for one of the default repository."""
+    image = image_of(deployment)
+    return None if _repository_and_tag(image)[0] == REPOSITORY else image
 
 
 def _replicas(deployment: Object) -> int | None:

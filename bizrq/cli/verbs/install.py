@@ -115,15 +115,15 @@ def install(
     Deletes what only an earlier install created. Requires administrator rights.
 
     A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps what the
-    installation has, and says so; a flag that is given wins, and an empty --web-... removes what it named. Only the
-    default image becomes that of this version. --dry-run prints a new installation.
+    installation has, and says so; a flag that is given wins, and an empty --web-... removes what it named. An image
+    becomes that of this version, unless --image named one of another repository. --dry-run prints a new installation.
     """
     from importlib.metadata import version
 
     from bizrq.api import priority
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.install_config import configuration, requires_use
-    from bizrq.cli.installed import FLAGS
+    from bizrq.cli.installed import FLAGS, REPOSITORY
     from bizrq.store import pause
     from bizrq.store.processes import WEB
 
@@ -157,7 +157,7 @@ def install(
         client_ca=_authorities(client_ca, client_name),
         client_name=client_name or "",
         api_servers=tuple(dict.fromkeys(map(_network, api_server_cidr or ()))),
-        **{"image": f"bizrq:{version('bizrq')}", "replicas": _REPLICAS, **given},
+        **{"image": f"{REPOSITORY}:{version('bizrq')}", "replicas": _REPLICAS, **given},
     )
     if dry_run:
         _, objects = _planned(plan, configuration(text, None), _web_plan(pages) if web else None)
@@ -263,7 +263,7 @@ async def _keep_flags(
     """Return the plans with what the installation has where no flag is given, and say so. Raise Failure."""
     from dataclasses import replace
 
-    from bizrq.cli.installed import NotAsInstalled, flags_of_processes, flags_of_web, spelled
+    from bizrq.cli.installed import NotAsInstalled, flags_of_processes, flags_of_web, image_of, spelled
     from bizrq.cli.rbac import WEBHOOKS
     from bizrq.store.processes import WEB
 
@@ -281,7 +281,21 @@ async def _keep_flags(
     if told:
         alone = " --web" if of_web and web is None else ""
         warn(f"kept:{alone} {spelled(told)}; a flag that is given wins")
+    if webhooks and "image" not in given:
+        _say_image(image_of(webhooks), final.image)
     return final, _web_plan(of_web | pages) if web or stored_web else None
+
+
+def _say_image(before: str, now: str) -> None:
+    """Say which image an update without --image brings, where that may surprise."""
+    from importlib.metadata import version
+
+    from bizrq.cli.installed import of_other_version
+
+    if now != before:
+        warn(f"the image {before} becomes {now}; --image names another")
+    elif of_other_version(now, version("bizrq")):
+        warn(f"the processes stay those of the image {now}: give --image with that of version {version('bizrq')}")
 
 
 async def _has_priority(client: KubeClient) -> bool:

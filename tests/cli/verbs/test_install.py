@@ -413,18 +413,51 @@ async def test_all_flags_together_are_kept_and_an_image_of_a_version_gives_way(
     old = await installed(*base, "--image", "bizrq:0.0.1-rc1")
     assert old.code == 0
     new = await installed(*base)
-    assert "--image" not in new.err
-    assert f"bizrq:{version('bizrq')}" in str(await _specs(client))
+    default = f"bizrq:{version('bizrq')}"
+    assert f"bizrq: the image bizrq:0.0.1-rc1 becomes {default}; --image names another\n" in new.err
+    assert "--image=" not in new.err
+    stored, _ = await client.list(DEPLOYMENTS, "default")
+    assert {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in stored} == {default}
+    assert (await installed("uninstall", "-n", "default")).code == 0
+
+
+async def test_an_image_of_another_repository_stays_and_is_named_if_its_tag_is_another_version(
+    installed: Bizrq, client: KubeClient
+) -> None:
+    base, mine = ("install", "-n", "default", "--no-wait"), version("bizrq")
+    older = f"the processes stay those of the image {{}}: give --image with that of version {mine}"
+    for image, said in (
+        ("r.corp:5000/bizrq:0.0.1", [older]),
+        ("r.corp:5000/bizrq:v0.0.1", [older]),
+        (f"r.corp/bizrq:0.0.1@sha256:{'0' * 64}", [older]),
+        (f"r.corp:5000/bizrq:v{mine}", []),
+        ("r.corp:5000/bizrq", []),
+        ("localhost/bizrq:latest", []),
+        ("bizrq-of-ours:mine", []),
+    ):
+        assert (await installed(*base, "--image", image)).code == 0
+        before = await _specs(client)
+        update = await installed(*base)
+        lines = [f"kept: --image={image}; a flag that is given wins", *(line.format(image) for line in said)]
+        assert (update.code, update.err.splitlines()) == (0, [f"bizrq: {line}" for line in lines])
+        assert await _specs(client) == before, image
+    # The repository of the default image: also by a tag of one's own, or by a digest.
+    for image in ("bizrq:mine", "bizrq", f"bizrq@sha256:{'0' * 64}"):
+        assert (await installed(*base, "--image", image)).code == 0
+        update = await installed(*base)
+        assert update.err == f"bizrq: the image {image} becomes bizrq:{mine}; --image names another\n"
+        assert f"'image': '{image}'" not in str(await _specs(client))
+        assert (await installed(*base)).err == ""
     assert (await installed("uninstall", "-n", "default")).code == 0
 
 
 async def test_a_flag_of_somebody_else_is_not_taken_away_silently(installed: Bizrq, client: KubeClient) -> None:
-    base = ("install", "-n", "default", "--no-wait", "--image", "bizrq:1", "--drain-delay", "7")
+    base = ("install", "-n", "default", "--no-wait", "--image", "r/bizrq:1", "--drain-delay", "7")
     assert (await installed(*base)).code == 0
     await _edit(client, lambda command: [*command, "--allowances", "--metrics-port=9099"])
     result = await installed(*base[:-4])
     assert result.err.splitlines() == [
-        "bizrq: kept: --image=bizrq:1 --drain-delay=7; a flag that is given wins",
+        "bizrq: kept: --image=r/bizrq:1 --drain-delay=7; a flag that is given wins",
         "bizrq: deployment.apps/bizrq-webhooks loses what install has no flag for: --allowances, --metrics-port",
     ]
     for flag, value in (("--drain-delay", "soon"), ("--log-level", "loud")):
@@ -687,12 +720,12 @@ async def test_who_may_not_set_api_priority_installs_without_it(
     assert f'User "{person}" cannot get resource "prioritylevelconfigurations"' in rejected.err
     assert not [obj for obj in planned(namespace=unique) if obj["kind"] in PLACED and await there(client, obj)]
 
-    without = await installed("install", *flags, "--no-wait", "--image", "bizrq:1", "--no-api-priority")
+    without = await installed("install", *flags, "--no-wait", "--image", "r/bizrq:1", "--no-api-priority")
     assert without.code == 0, without.err
     assert [line.partition(":")[0] for line in without.err.splitlines()] == ["bizrq"] * 4
     kept = await installed("install", *flags, "--no-wait")
     assert kept.code == 0, kept.err
-    assert "kept: --image=bizrq:1 --no-api-priority; a flag that is given wins" in kept.err
+    assert "kept: --image=r/bizrq:1 --no-api-priority; a flag that is given wins" in kept.err
     assert "flowschemas.flowcontrol.apiserver.k8s.io of an earlier install may be left" in without.err
     assert (await installed("install", "-n", unique, "--no-wait", "--api-priority")).code == 0
     level = next(obj for obj in planned() if obj["kind"] == priority.KINDS[0])
