@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bizrq.cli.manifests_of_bizrq import words_of
 from bizrq.flags import LogFormat, LogLevel
 
 Object = dict[str, Any]
@@ -20,12 +19,13 @@ Object = dict[str, Any]
 REPOSITORY = "bizrq"
 #: A tag that names a version.
 _VERSION = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+\S*)", re.ASCII)
+_CLIENT_CA = "--client-ca"
 #: Flags of the processes that take no value.
 _ALONE = frozenset({"--metrics-anonymous", "--allowances"})
 #: Flags that install gives to a process or not: it says itself what becomes of them.
 _OPTIONAL = frozenset(
     {
-        *("--client-ca", "--client-name", "--metrics-anonymous", "--config", "--drain-delay"),
+        *(_CLIENT_CA, "--client-name", "--metrics-anonymous", "--config", "--drain-delay"),
         *("--cert-dir", "--oidc-issuer", "--oidc-client-id", "--oidc-client-secret"),
     }
 )
@@ -64,6 +64,33 @@ def flags_of_web(web: Object, given: Mapping[str, Any]) -> dict[str, Any]:
     Raise NotAsInstalled.
     """
     return _read(web, _OF_WEB, given)
+
+
+def api_servers_of(policy: Object | None) -> tuple[str, ...] | None:
+    """Return the CIDRs of a stored NetworkPolicy, () without one, None where install did not make it so."""
+    if policy is None:
+        return ()
+    rules = (policy.get("spec") or {}).get("ingress") or ()
+    peers = [peer for rule in rules for peer in rule.get("from") or ()]
+    blocks = [peer.get("ipBlock") or {} for peer in peers]
+    return (
+        tuple(block["cidr"] for block in blocks) if blocks and all({*block} == {"cidr"} for block in blocks) else None
+    )
+
+
+def clients_of(webhooks: Object | None, config_map: Object | None) -> tuple[str, str] | None:
+    """Return the client CA and client name of stored webhooks, ("", "") without them, None where they do not fit."""
+    options = _options(webhooks) if webhooks else {}
+    authority = ((config_map or {}).get("data") or {}).get("ca.crt", "")
+    if _CLIENT_CA not in options and not authority:
+        return "", ""
+    name = options.get("--client-name", "")
+    return (authority, name) if _CLIENT_CA in options and authority and name else None
+
+
+def asks_for_certificate(container: Object) -> bool:
+    """Return whether the webhooks of a stored container ask for a client certificate."""
+    return _CLIENT_CA in _of_container(container)
 
 
 def spelled(kept: Mapping[str, Any]) -> str:
@@ -108,8 +135,12 @@ def _pod(deployment: Object) -> Object:
 
 
 def _options(deployment: Object) -> dict[str, str]:
-    """Return the flags of a process with their values, "" for one without."""
-    words = iter(words_of(_pod(deployment)["containers"][0])[1:])
+    return _of_container(_pod(deployment)["containers"][0])
+
+
+def _of_container(container: Object) -> dict[str, str]:
+    """Return the flags of a stored process with their values, "" for one without."""
+    words = iter([*(container.get("command") or ()), *(container.get("args") or ())][1:])
     found = {}
     for word in words:
         flag, joined, value = word.partition("=")

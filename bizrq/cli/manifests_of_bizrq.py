@@ -221,39 +221,6 @@ def _network_policy(plan: InstallPlan) -> Object:
     }
 
 
-def installed_api_servers(policy: Object | None) -> tuple[str, ...] | None:
-    """Return the CIDRs of a stored NetworkPolicy, () without one, None where install did not make it so."""
-    if policy is None:
-        return ()
-    rules = (policy.get("spec") or {}).get("ingress") or ()
-    peers = [peer for rule in rules for peer in rule.get("from") or ()]
-    blocks = [peer.get("ipBlock") or {} for peer in peers]
-    return (
-        tuple(block["cidr"] for block in blocks) if blocks and all({*block} == {"cidr"} for block in blocks) else None
-    )
-
-
-def installed_clients(deployment: Object | None, config_map: Object | None) -> tuple[str, str] | None:
-    """Return the client CA and client name of stored webhooks, ("", "") without them, None where they do not fit."""
-    words = words_of(deployment["spec"]["template"]["spec"]["containers"][0]) if deployment else []
-    asks = asks_for_certificate(words)
-    authority = ((config_map or {}).get("data") or {}).get("ca.crt", "")
-    if not asks and not authority:
-        return "", ""
-    name = words[words.index("--client-name") + 1] if "--client-name" in words[:-1] else ""
-    return (authority, name) if asks and authority and name else None
-
-
-def words_of(container: Object) -> list[str]:
-    """Return the command of a stored container, with its arguments."""
-    return [*(container.get("command") or ()), *(container.get("args") or ())]
-
-
-def asks_for_certificate(words: list[str]) -> bool:
-    """Return whether webhooks with this command ask for a client certificate."""
-    return any(word.partition("=")[0] == "--client-ca" for word in words)
-
-
 def _webhooks(plan: InstallPlan) -> Object:
     # Leave out the CA's key, which only bizrq-certs needs.
     served = {"secretName": SECRET, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}

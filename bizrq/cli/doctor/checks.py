@@ -18,6 +18,7 @@ from bizrq.api import overlap, priority
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
 from bizrq.cli.install_config import requires_use
+from bizrq.cli.installed import asks_for_certificate
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.figures.state.reader import MissingRight, Unknown
 from bizrq.figures.words import few
@@ -331,7 +332,7 @@ def who_may_ask(state: State) -> Iterator[Finding]:
     )
     if deployment is None or policy in state.stored or policy in state.unread:
         return
-    if not made.asks_for_certificate(made.words_of(_container(deployment))):
+    if not asks_for_certificate(_container(deployment)):
         what = "the webhooks ask for no client certificate, so whoever reaches their port can forge reviews"
         fix = "install with --client-ca and --client-name, or with --api-server-cidr: "
         yield Finding("who may ask", what, f'{fix}docs/operations.md, "Who may ask"', Grade.NOTICE)

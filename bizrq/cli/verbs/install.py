@@ -167,11 +167,12 @@ def install(
 
     async def work(client: KubeClient) -> None:
         await _refuse_elsewhere(client, namespace)
-        installed = await _installed(client, namespace)
-        kept, its_web = await _keep_flags(client, plan, given, web, pages)
-        kept = await _keeping(client, kept, clients=not no_client_ca, api_servers=not no_api_server_cidr)
+        processes = await _processes(client, namespace)
+        installed = await _installed(client, namespace, processes)
+        kept, its_web = await _keep_flags(client, plan, processes, given, web, pages)
+        kept = await _keeping(client, kept, processes, clients=not no_client_ca, api_servers=not no_api_server_cidr)
         final, objects = _planned(kept, configuration(text, installed), its_web)
-        await _warn_of_lost_flags(client, objects)
+        _warn_of_lost_flags(processes, objects)
         priorities = [obj for obj in objects if obj["kind"] in priority.KINDS]
         definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
         others = [obj for obj in objects if obj not in (*priorities, *definitions)]
@@ -257,8 +258,22 @@ async def _refuse_elsewhere(client: KubeClient, namespace: str) -> None:
             )
 
 
+async def _processes(client: KubeClient, namespace: str) -> dict[str, dict[str, Any]]:
+    """Return the stored Deployments of the processes, by name."""
+    from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
+    from bizrq.store.processes import WEB
+
+    found = {name: await _stored(client, namespace, "Deployment", name) for name in (CERTS, WEBHOOKS, CONTROLLER, WEB)}
+    return {name: deployment for name, deployment in found.items() if deployment is not None}
+
+
 async def _keep_flags(
-    client: KubeClient, plan: InstallPlan, given: dict[str, Any], web: bool | None, pages: dict[str, Any]
+    client: KubeClient,
+    plan: InstallPlan,
+    processes: dict[str, dict[str, Any]],
+    given: dict[str, Any],
+    web: bool | None,
+    pages: dict[str, Any],
 ) -> tuple[InstallPlan, WebPlan | None]:
     """Return the plans with what the installation has where no flag is given, and say so. Raise Failure."""
     from dataclasses import replace
@@ -267,8 +282,8 @@ async def _keep_flags(
     from bizrq.cli.rbac import WEBHOOKS
     from bizrq.store.processes import WEB
 
-    webhooks = await _stored(client, plan.namespace, "Deployment", WEBHOOKS)
-    stored_web = await _stored(client, plan.namespace, "Deployment", WEB) if web is not False else None
+    webhooks = processes.get(WEBHOOKS)
+    stored_web = processes.get(WEB) if web is not False else None
     try:
         kept = flags_of_processes(webhooks, given) if webhooks else {}
         of_web = flags_of_web(stored_web, pages) if stored_web else {}
@@ -309,16 +324,14 @@ async def _has_priority(client: KubeClient) -> bool:
         return False
 
 
-async def _warn_of_lost_flags(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
+def _warn_of_lost_flags(processes: dict[str, dict[str, Any]], objects: Sequence[dict[str, Any]]) -> None:
     """Name the flags of the installed processes that somebody else gave them: these Deployments are install's."""
     from bizrq.cli.installed import lost
 
     for obj in objects:
-        metadata = obj["metadata"]
-        if obj["kind"] == "Deployment":
-            stored = await _stored(client, metadata["namespace"], obj["kind"], metadata["name"])
-            if stored and (flags_lost := lost(stored, obj)):
-                warn(f"{named(obj)} loses what install has no flag for: {', '.join(flags_lost)}")
+        stored = processes.get(obj["metadata"]["name"]) if obj["kind"] == "Deployment" else None
+        if stored and (flags_lost := lost(stored, obj)):
+            warn(f"{named(obj)} loses what install has no flag for: {', '.join(flags_lost)}")
 
 
 async def _make_keys(client: KubeClient, namespace: str) -> None:
@@ -351,7 +364,7 @@ def _planned(plan: InstallPlan, text: str, web: WebPlan | None) -> tuple[Install
     return final, [*objects, *(web_objects(final, web) if web is not None else [])]
 
 
-async def _installed(client: KubeClient, namespace: str) -> str | None:
+async def _installed(client: KubeClient, namespace: str, processes: dict[str, dict[str, Any]]) -> str | None:
     """Return the text of the installed configuration, "" without one, None where nothing is installed. Raise Failure.
 
     A registration without our Deployment is of processes that somebody runs in another way: not a new installation.
@@ -360,10 +373,11 @@ async def _installed(client: KubeClient, namespace: str) -> str | None:
     from bizrq.api.config import ConfigurationError
     from bizrq.cli import manifests_of_bizrq
     from bizrq.cli.rbac import WEBHOOKS
+    from bizrq.kube.admission import REGISTRATIONS
     from bizrq.settings import loads
 
-    runs = await _stored(client, namespace, "Deployment", WEBHOOKS)
-    if not runs and not await _stored(client, namespace, "ValidatingWebhookConfiguration", registration.NAME):
+    registered = WEBHOOKS in processes or await _stored(client, namespace, REGISTRATIONS.kind, registration.NAME)
+    if not registered:
         return None
     found = await _stored(client, namespace, "ConfigMap", manifests_of_bizrq.CONFIG)
     text = ((found or {}).get("data") or {}).get("config.yaml", "")
@@ -374,17 +388,19 @@ async def _installed(client: KubeClient, namespace: str) -> str | None:
     return text
 
 
-async def _keeping(client: KubeClient, plan: InstallPlan, *, clients: bool, api_servers: bool) -> InstallPlan:
+async def _keeping(
+    client: KubeClient, plan: InstallPlan, processes: dict[str, dict[str, Any]], *, clients: bool, api_servers: bool
+) -> InstallPlan:
     """Return the plan with what is installed of these two where it names none, and say so. Raise Failure."""
     from dataclasses import replace
 
-    from bizrq.cli.manifests_of_bizrq import CLIENT_CA, installed_api_servers, installed_clients
+    from bizrq.cli.installed import api_servers_of, clients_of
+    from bizrq.cli.manifests_of_bizrq import CLIENT_CA
     from bizrq.cli.rbac import WEBHOOKS
 
     kept = []
     if clients and not plan.client_ca:
-        deployment = await _stored(client, plan.namespace, "Deployment", WEBHOOKS)
-        found = installed_clients(deployment, await _stored(client, plan.namespace, "ConfigMap", CLIENT_CA))
+        found = clients_of(processes.get(WEBHOOKS), await _stored(client, plan.namespace, "ConfigMap", CLIENT_CA))
         if found is None:
             raise Failure(
                 f"the installed webhooks have --client-ca, and what it says cannot be read from configmap/{CLIENT_CA} "
@@ -395,7 +411,7 @@ async def _keeping(client: KubeClient, plan: InstallPlan, *, clients: bool, api_
         if plan.client_ca:
             kept.append(f"the client CA, and --client-name {plan.client_name!r}; --no-client-ca removes them")
     if api_servers and not plan.api_servers:
-        addresses = installed_api_servers(await _stored(client, plan.namespace, "NetworkPolicy", WEBHOOKS))
+        addresses = api_servers_of(await _stored(client, plan.namespace, "NetworkPolicy", WEBHOOKS))
         if addresses is None:
             raise Failure(
                 f"networkpolicy/{WEBHOOKS} is not as install made it: give --api-server-cidr, or --no-api-server-cidr",

@@ -24,6 +24,7 @@ from bizrq.api import overlap, priority
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
+from bizrq.cli.installed import api_servers_of, clients_of
 from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, InstallPlan, resource_of
 from bizrq.cli.manifests_of_web import WebPlan, web_objects
 from bizrq.cli.verbs import install as install_verb
@@ -311,20 +312,20 @@ async def test_what_is_installed_is_read_from_what_install_makes() -> None:
         by_key = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
         [deployment, policy] = [by_key[kind, "bizrq-webhooks"] for kind in ("Deployment", "NetworkPolicy")]
         config_map = by_key["ConfigMap", "bizrq-client-ca"]
-        assert manifests_of_bizrq.installed_clients(deployment, config_map) == (CLIENT_CA, name)
-        assert manifests_of_bizrq.installed_clients(deployment, None) is None
-        assert manifests_of_bizrq.installed_clients(None, config_map) is None
-        assert manifests_of_bizrq.installed_api_servers(policy) == ("10.0.0.0/24", "fd00::/64")
+        assert clients_of(deployment, config_map) == (CLIENT_CA, name)
+        assert clients_of(deployment, None) is None
+        assert clients_of(None, config_map) is None
+        assert api_servers_of(policy) == ("10.0.0.0/24", "fd00::/64")
     [bare] = [o for o in planned() if (o["kind"], o["metadata"]["name"]) == ("Deployment", "bizrq-webhooks")]
-    assert manifests_of_bizrq.installed_clients(bare, None) == ("", "")
-    assert manifests_of_bizrq.installed_clients(None, None) == ("", "")
-    assert manifests_of_bizrq.installed_api_servers(None) == ()
+    assert clients_of(bare, None) == ("", "")
+    assert clients_of(None, None) == ("", "")
+    assert api_servers_of(None) == ()
     for spec in (
         {},
         {"ingress": None},
         {"ingress": [{"from": [{"ipBlock": {"cidr": "::/0", "except": ["::1/128"]}}]}]},
     ):
-        assert manifests_of_bizrq.installed_api_servers({"spec": spec}) is None
+        assert api_servers_of({"spec": spec}) is None
 
 
 #: By parameter of install: a flag as it may be given, what an update says of it, and the same flag as it wins.
