@@ -25,6 +25,9 @@ LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log nothi
 MetricsAnonymous = Annotated[
     bool, typer.Option("--metrics-anonymous", help="Let everybody read /metrics, without a token.")
 ]
+MetricsPort = Annotated[
+    int, typer.Option("--metrics-port", min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")
+]
 #: Seconds to serve on before a port closes: by then every node has learned that the pod is not ready.
 DRAIN_DELAY, LONGEST_DRAIN = 10, 600
 DrainDelay = Annotated[

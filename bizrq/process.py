@@ -120,10 +120,12 @@ def identity() -> str:
     return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
 
 
-def about(name: str, config: Path | None, rules: str) -> ProcessInfo:
-    """Return what the process of this name says of itself in its Lease. `rules` is the digest of the registration."""
-    text = config.read_text("utf-8") if config is not None else ""
-    return ProcessInfo(name, identity(), version("bizrq"), FORMATS, processes.digest(text), rules)
+def about(name: str, config: str, rules: str) -> ProcessInfo:
+    """Return what the process of this name says of itself in its Lease.
+
+    `config` is the text of its configuration, `rules` the digest of the registration.
+    """
+    return ProcessInfo(name, identity(), version("bizrq"), FORMATS, processes.digest(config), rules)
 
 
 def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:

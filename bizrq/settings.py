@@ -6,7 +6,7 @@ This file alone does that: how to count, which kinds, in which namespaces, which
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,6 +43,8 @@ class Settings:
     controllers: tuple[str, ...]
     keep_statements: int
     unknown_labels: Unknown = "warn"
+    #: The text that it was read from, "" without one.
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def catalog(self) -> Catalog:
@@ -72,7 +74,7 @@ def loads(text: str, where: str) -> Settings:
         found = documents.load_all(text)
         if len(found) > 1:
             raise ConfigurationError(f"{len(found)} documents: write one")
-        return settings(found[0] if found else None)
+        return replace(settings(found[0] if found else None), text=text)
     except (ConfigurationError, NotYAML) as error:
         raise ConfigurationError(f"{where}: {error}") from None
 

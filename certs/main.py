@@ -180,7 +180,7 @@ def certs(
     secret: Annotated[
         str | None, typer.Option(help="A Secret in the namespace that shares the files between pods.")
     ] = None,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Plain HTTP: /metrics; 0 is none.")] = 9092,
+    metrics_port: flags.MetricsPort = 9092,
     metrics_anonymous: flags.MetricsAnonymous = False,
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
     log_level: flags.LogLevelOption = flags.LogLevel.INFO,
@@ -217,7 +217,7 @@ def certs(
                 )
             async with contextlib.AsyncExitStack() as stack:
                 if client is not None:
-                    info = process.about("bizrq-certs", None, "")
+                    info = process.about("bizrq-certs", "", "")
                     lease = ProcessLease(client, info, namespace=namespace, unready=lambda: keeper.unready)
                     await stack.enter_async_context(lease.held())
                 await process.until_stopped(stop, keeper.run())

@@ -50,9 +50,7 @@ def control(
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: the pod's service account.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file that configures how workloads are counted.")] = None,
     namespace: Annotated[str, typer.Option(help="Namespace of bizrq and of its Lease.")] = "bizrq-system",
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of /metrics over plain HTTP; 0 disables it.")
-    ] = 9091,
+    metrics_port: flags.MetricsPort = 9091,
     metrics_anonymous: flags.MetricsAnonymous = False,
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
     log_level: flags.LogLevelOption = flags.LogLevel.INFO,
@@ -75,7 +73,7 @@ def control(
     url = address(webhook_url) if webhook_url is not None else ""
     settings, client = process.prepare("bizrq-controller", config, kubeconfig)
 
-    info = process.about("bizrq-controller", config, registration.digest(settings, namespace))
+    info = process.about("bizrq-controller", settings.text, registration.digest(settings, namespace))
 
     async def main(stop: process.Stop) -> None:
         controller = Controller(

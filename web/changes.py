@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from bizrq.api.group import API_VERSION, KIND
-from bizrq.figures.changes.ceilings import path_of
+from bizrq.figures.changes.ceilings import parse_amount, path_of
 from bizrq.figures.errors import BadValue
 from bizrq.figures.groups.view import canonical_name
 from bizrq.kube.client import ApiError, Invalid, KubeClient, Resource
@@ -158,15 +158,12 @@ def _amount(name: str, stored: str | int | None, text: str) -> str | int | None:
         return None
     if stored is not None and text == str(stored):
         return stored
-    sign = text[0] if text[0] in "+-" else ""
+    sign, nano = parse_amount(text, relative=True)
+    if not sign:
+        return quantity.text(name, nano)
+    if stored is None:
+        raise BadValue("there is no ceiling to change by that: write the amount")
     try:
-        nano = quantity.parse(text.removeprefix(sign))
-        if nano < 0 or text[len(sign) : len(sign) + 1] in ("+", "-"):
-            raise BadValue("a ceiling is not below 0")
-        if not sign:
-            return quantity.text(name, nano)
-        if stored is None:
-            raise BadValue("there is no ceiling to change by that: write the amount")
         now = quantity.parse(stored)
     except quantity.QuantityError as error:
         raise BadValue(str(error)) from None

@@ -59,7 +59,7 @@ def serve(
     ] = "openid email groups offline_access",
     oidc_ca: Annotated[Path | None, typer.Option(help="Certificate authority of the provider, a PEM file.")] = None,
     tokens: Annotated[bool, typer.Option(help="Let people sign in with a pasted token.")] = True,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9093,
+    metrics_port: flags.MetricsPort = 9093,
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
     log_level: flags.LogLevelOption = flags.LogLevel.INFO,
     drain_delay: flags.DrainDelay = flags.DRAIN_DELAY,

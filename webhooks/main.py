@@ -31,7 +31,7 @@ def serve(
     client_name: Annotated[
         str | None, typer.Option(help="Common name of the API server's client certificate; needs --client-ca.")
     ] = None,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics (HTTP); 0 serves none.")] = 9090,
+    metrics_port: flags.MetricsPort = 9090,
     metrics_anonymous: flags.MetricsAnonymous = False,
     log_format: flags.LogFormatOption = flags.LogFormat.TEXT,
     log_level: flags.LogLevelOption = flags.LogLevel.INFO,
@@ -57,7 +57,7 @@ def serve(
     except CertificateError as error:
         process.end("bizrq-webhooks", str(error))
     settings, client = process.prepare("bizrq-webhooks", config, kubeconfig)
-    info = process.about("bizrq-webhooks", config, registration.digest(settings, namespace))
+    info = process.about("bizrq-webhooks", settings.text, registration.digest(settings, namespace))
 
     async def main(stop: process.Stop) -> None:
         certificate = ServingCertificate(cert_dir, clients)

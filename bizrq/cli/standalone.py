@@ -103,11 +103,8 @@ class Standalone:
         recount_interval: float = 300.0,
         cash_interval: float = 60.0,
         sandbox: Sandbox | None = None,
-        config: Path | None = None,
     ) -> None:
-        """`config` is the file that `settings` are from, if they are from one."""
         self._settings = settings
-        self._config = config
         self._target = target
         self._webhook_url = webhook_url
         self._port = port
@@ -166,7 +163,7 @@ class Standalone:
         self._stack.push_async_callback(webhooks.stop)
         bound = await webhooks.start("127.0.0.1" if host is None else EVERYWHERE, self._port, lambda: tls)
 
-        info = about(processes.UP, self._config, registration.digest(settings, self._namespace))
+        info = about(processes.UP, settings.text, registration.digest(settings, self._namespace))
         controller = Controller(
             client,
             settings,

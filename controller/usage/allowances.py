@@ -152,9 +152,9 @@ class Allowances:
 
     def has_read(self, group: GroupObject) -> bool:
         """Return True where the journals were read after this version of the group was written."""
-        if not _lines(group.status.reservations):
+        if self._read is not None and self._read[1].revision >= group.resource_version:
             return True
-        return self._read is not None and self._read[1].revision >= group.resource_version
+        return not _lines(group.status.reservations)
 
     async def _journals_after(self, version: int) -> StoredJournals | None:
         async with self._reading:

@@ -59,9 +59,11 @@ def doctor(
 def _show(found: list[Finding]) -> None:
     from rich.text import Text
 
+    from bizrq.cli.doctor.checks import Grade
+
     console = terminal.console()
     for finding in found:
-        notice = "notice: " if finding.grade == "notice" else ""
+        notice = "notice: " if finding.grade is Grade.NOTICE else ""
         terminal.print_hanging(console, Text(f"{notice}{finding.check}: {finding.what}"), 2)
         terminal.print_sentences(console, [finding.fix], 4)
 

@@ -127,7 +127,7 @@ def install(
     from bizrq.store import pause
     from bizrq.store.processes import WEB
 
-    settings_of(config)
+    text = settings_of(config).text if config is not None else None
     if no_client_ca and (client_ca is not None or client_name is not None):
         raise Failure("--no-client-ca goes without --client-ca and --client-name", EXIT_BAD_INPUT)
     if no_api_server_cidr and api_server_cidr:
@@ -142,7 +142,6 @@ def install(
     if pages and not web:
         flag = FLAGS[next(iter(pages))]
         raise Failure(f"{flag} needs --web" if web is None else f"--no-web goes without {flag}", EXIT_BAD_INPUT)
-    text = config.read_text("utf-8") if config is not None else None
     given = _given(
         image=image,
         replicas=replicas,

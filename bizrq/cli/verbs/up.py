@@ -53,7 +53,6 @@ def up(
         namespace=namespace,
         recount_interval=seconds(recount_interval, "--recount-interval"),
         cash_interval=seconds(cash_interval, "--cash-interval"),
-        config=config,
     )
     _run(standalone, is_open=not settings.rights.use)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -51,19 +50,31 @@ def parse_ceilings(words: Sequence[str], *, relative: bool) -> list[Wanted]:
     found: dict[str, Wanted] = {}
     for word in words:
         name, equals, amount = word.partition("=")
-        sign = amount[:1] if relative and amount[:1] in ("+", "-") else ""
+        if not name or not equals:
+            raise BadValue(f"{word[:120]}: write RESOURCE=AMOUNT, for example limits.cpu=10")
         try:
-            if not name or not equals:
-                raise BadValue(f"{word[:120]}: write RESOURCE=AMOUNT, for example limits.cpu=10")
-            nano = quantity.parse(amount.removeprefix(sign))
-        except quantity.QuantityError as error:
+            sign, nano = parse_amount(amount, relative=relative)
+        except BadValue as error:
             raise BadValue(f"{word[:120]}: {error}") from None
-        if nano < 0 or (sign and re.match(r"[+-]", amount[1:])):
-            raise BadValue(f"{word[:120]}: a ceiling is not below 0")
         if name in found:
             raise BadValue(f"{word[:120]}: {name} is given twice")
         found[name] = Wanted(name, sign, nano)
     return list(found.values())
+
+
+def parse_amount(text: str, *, relative: bool) -> tuple[str, int]:
+    """Return what a person typed as a ceiling, in nano-units, and before it the sign of a relative change, else "".
+
+    Raise BadValue.
+    """
+    sign = text[:1] if relative and text[:1] in ("+", "-") else ""
+    try:
+        nano = quantity.parse(text.removeprefix(sign))
+    except quantity.QuantityError as error:
+        raise BadValue(str(error)) from None
+    if nano < 0 or (sign and text[1:2] in ("+", "-")):
+        raise BadValue("a ceiling is not below 0")
+    return sign, nano
 
 
 async def change_ceilings(

@@ -563,7 +563,9 @@ async def test_processes_that_differ_are_named_by_their_leases(running: tuple[Pr
 async def test_only_leases_that_are_renewed_count(healthy: Bizrq) -> None:
     """What is left of a process that was killed is no finding."""
     for host, version, ago in (("a", "0.1.0", 0), ("b", "0.0.9", 300)):
-        lease = processes.lease_of(_running("webhooks", host, version=version, config=""), HERE)
+        # That of the process which stands for the others.
+        config = processes.digest(REQUIRED)
+        lease = processes.lease_of(_running("webhooks", host, version=version, config=config), HERE)
         renewed = datetime.now(UTC) - timedelta(seconds=ago)
         lease["spec"]["renewTime"] = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         await healthy.client.create(LEASES, lease)
