@@ -33,14 +33,17 @@ from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.listener import ANSWERING
-from bizrq.process import SCRAPED
+from bizrq.process import METRICS_BOUNDS, SCRAPED
 from bizrq.settings import load, loads
 from bizrq.store import pause
 from bizrq.store.groups import GROUPS
+from bizrq.units import quantity
+from bizrq.units.quantity import NANO
 from certs.pki import make_ca
 from controller.overlap import OVERLAPS
 from tests.cli.conftest import Bizrq
 from tests.docs.test_docs import PROCESSES, options, page
+from tests.reliability.table import ALONE
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (
@@ -371,6 +374,21 @@ KEPT_FLAGS: dict[str, tuple[list[str], str, list[str]]] = {
 #: Kept too, with tests above; and what is of one call.
 KEPT_BY_THEMSELVES = {"config", "client_ca", "client_name", "no_client_ca", "api_server_cidr", "no_api_server_cidr"}
 OF_A_CALL = {"namespace", "wait", "timeout", "dry_run", "output", "where"}
+
+
+async def test_every_process_has_a_limit_of_memory_that_strangers_do_not_reach() -> None:
+    """What 2,000 half-sent requests may make of a webhook is measured, and at most a quarter of its limit."""
+    web = web_objects(InstallPlan(HERE, "bizrq:1", 2), WebPlan("https://quota.corp"))
+    limits = {
+        obj["metadata"]["name"]: quantity.parse(container["resources"]["limits"]["memory"]) // NANO
+        for obj in [*planned(), *web]
+        if obj["kind"] == "Deployment"
+        for container in obj["spec"]["template"]["spec"]["containers"]
+    }
+    assert set(limits) == {"bizrq-webhooks", "bizrq-controller", "bizrq-certs", "bizrq-web"}
+    [strangers] = [each for each in ALONE if each.id == "R27"]
+    assert strangers.full["mebibytes"] * 2**20 * 4 <= limits["bizrq-webhooks"]
+    assert all(limit > METRICS_BOUNDS.bytes * 64 for limit in limits.values())
 
 
 async def test_every_flag_of_install_is_kept_or_of_one_call() -> None:
