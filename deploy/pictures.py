@@ -11,8 +11,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +21,14 @@ from playwright.async_api import (  # pyright: ignore[reportMissingImports] make
     Page,
     async_playwright,
 )
-from rich.console import Console
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from bizrq.cli.standalone import Standalone, TargetCluster  # noqa: E402
-from bizrq.kube.client import KubeClient  # noqa: E402
 from bizrq.kube.config import Endpoint, StaticCredentials, from_kubeconfig  # noqa: E402
 from bizrq.settings import load  # noqa: E402
-from bizrq.store.groups import GROUPS  # noqa: E402
 from bizrq.workloads.labels import LABEL  # noqa: E402
+from deploy.screens import played  # noqa: E402
 from examples import story  # noqa: E402
-from sandbox.clock import Clock  # noqa: E402
 from sandbox.server import Sandbox  # noqa: E402
 from web.app import Site, Web  # noqa: E402
 from web.credentials.gates import ClusterGate  # noqa: E402
@@ -55,29 +49,6 @@ def manifests() -> str:
     for each, group in zip(asked, ("nlp", "speech"), strict=True):
         each["metadata"]["labels"] = {LABEL: group}
     return yaml.safe_dump_all(asked, sort_keys=False)
-
-
-@contextlib.asynccontextmanager
-async def played() -> AsyncIterator[Sandbox]:
-    """Yield a sandbox where the demo has been played, and a group is over quota."""
-    clock = Clock(now=datetime.now(UTC).replace(microsecond=0), rate=0)
-    folder = Path(tempfile.mkdtemp(prefix="bizrq-pictures-"))
-    kubeconfig = folder / "kubeconfig"
-    try:
-        async with (
-            Sandbox(tls=True, clock=clock) as box,
-            Standalone(load(None), TargetCluster(None, None, kubeconfig), sandbox=box, cash_interval=1.0),
-            KubeClient.from_kubeconfig(kubeconfig) as client,
-        ):
-            told = story.Story(client, story.by_clock(client, clock), Console(file=StringIO()))
-            await told.play()
-            hard = {"limits.cpu": "20", "requests.nvidia.com/gpu": "0", story.GPU_HOURS: "60"}
-            await client.create(GROUPS, story.group("speech", "ai", hard))
-            await client.patch(GROUPS, "nlp", {"spec": {"hard": {"limits.cpu": "9"}, "contact": "#nlp"}})
-            await told.sees("nlp", "hard", {"limits.cpu": "9"})
-            yield box
-    finally:
-        shutil.rmtree(folder)
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +141,7 @@ async def main() -> None:
         raise SystemExit("no chromium on PATH")
     FOLDER.mkdir(exist_ok=True)
     keys = Path(tempfile.mkdtemp(prefix="bizrq-pictures-"))
-    async with played() as box, served(box, keys) as address, async_playwright() as playwright:
+    async with played() as (box, _), served(box, keys) as address, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         await desktop(await _shown(browser, address, viewport=_DESKTOP), box.token)
         dark = await _shown(browser, address, viewport=_DESKTOP, color_scheme="dark")
