@@ -118,6 +118,8 @@ class Standalone:
         self.kubeconfig: Path | None = None
         #: The address of the web UI, with the key that lets one browser in.
         self.web = ""
+        #: The pause that was found at the start; nothing is registered until it ends.
+        self.paused: pause.Pause | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -190,11 +192,20 @@ class Standalone:
         await _apply(client, POLICY_BINDINGS, overlap.binding())
         for obj in label_policy.objects(settings, self._namespace):
             await _apply(client, POLICIES if obj["kind"] == POLICIES.kind else POLICY_BINDINGS, obj)
-        await _apply(client, REGISTRATIONS, configuration)
         self._stack.push_async_callback(_deregister, client, bundle)
-        progress("waiting, without a limit, until the API server asks the webhooks")
-        await self._while_controlling(_decided(client))
-        keeping = asyncio.create_task(_registered_after_pauses(client, configuration, self._namespace), name="pauses")
+        self.paused = await _register(client, configuration, self._namespace)
+        if self.paused is None:
+            progress("waiting, without a limit, until the API server asks the webhooks")
+            await self._while_controlling(_decided(client))
+        elif not self.paused.resumes:
+            raise StandaloneError(
+                f"bizrq uninstall has not ended in namespace {self._namespace}: run it again, or bizrq resume "
+                "and then bizrq up"
+            )
+        after_pauses = _registered_after_pauses(
+            client, configuration, self._namespace, is_paused=self.paused is not None
+        )
+        keeping = asyncio.create_task(after_pauses, name="pauses")
         self._stack.push_async_callback(_cancelled, keeping)
         lease = ProcessLease(
             client,
@@ -287,42 +298,49 @@ async def _decided(client: KubeClient) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _registered_after_pauses(client: KubeClient, configuration: dict[str, Any], namespace: str) -> None:
-    """Register again when a pause ends, until cancelled. What somebody deletes without a pause stays deleted."""
+async def _registered_after_pauses(
+    client: KubeClient, configuration: dict[str, Any], namespace: str, *, is_paused: bool
+) -> None:
+    """Register again when a pause ends, until cancelled. What somebody deletes without a pause stays deleted.
+
+    A pause that was there at the start (`is_paused`) may have ended before the watch began.
+    """
     ended = asyncio.Event()
 
     def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        if new is None and old is not None and old["metadata"]["namespace"] == namespace and pause.resumes(old):
+        if new is None and old is not None and old["metadata"]["namespace"] == namespace and pause.of(old).resumes:
             ended.set()
 
     markers = Informer(client, pause.CONFIG_MAPS, on_change=on_change, field_selector=f"metadata.name={pause.NAME}")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(markers.run(), name="pauses")
+        if is_paused:
+            await markers.synced.wait()
+            ended.set()
         while True:
             await ended.wait()
             ended.clear()
             try:
-                await _register_again(client, configuration, namespace)
+                if await _register(client, configuration, namespace) is None:
+                    log.info("registered after a pause")
             except (ApiError, Unreachable) as error:
-                log.warning("not registered again after a pause, retrying", error=str(error))
+                log.warning("not registered after a pause, retrying", error=str(error))
                 await asyncio.sleep(RETRY)
                 ended.set()
 
 
-async def _register_again(client: KubeClient, configuration: dict[str, Any], namespace: str) -> None:
-    """Register, unless bizrq is paused once more. Raise ApiError, Unreachable.
+async def _register(client: KubeClient, configuration: dict[str, Any], namespace: str) -> pause.Pause | None:
+    """Register, unless bizrq is paused: return the pause. Raise ApiError, Unreachable.
 
     A pause writes its marker before it deletes the registration. So the marker is read after the write, too.
     """
-    if await pause.read(client, namespace) is not None:
-        return
-    with contextlib.suppress(AlreadyExists):
-        await client.create(REGISTRATIONS, configuration)
-    if await pause.read(client, namespace) is None:
-        log.info("registered again after a pause")
-        return
-    with contextlib.suppress(NotFound):
-        await client.delete(REGISTRATIONS, registration.NAME)
+    if (paused := await pause.read(client, namespace)) is not None:
+        return paused
+    await _apply(client, REGISTRATIONS, configuration)
+    if (paused := await pause.read(client, namespace)) is not None:
+        with contextlib.suppress(NotFound):
+            await client.delete(REGISTRATIONS, registration.NAME)
+    return paused
 
 
 async def _stored_registration(client: KubeClient) -> dict[str, Any] | None:

@@ -28,6 +28,11 @@ class Pause:
     by: str
     since: str
 
+    @property
+    def resumes(self) -> bool:
+        """Return whether checks go on when the marker is deleted; False for that of an uninstall."""
+        return self.reason != UNINSTALL
+
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
         since = f" since {self.since}" if self.since else ""
@@ -41,15 +46,10 @@ def marker(namespace: str, reason: str = "", by: str = "") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": metadata, "data": data}
 
 
-def resumes(marker: dict[str, Any]) -> bool:
-    """Return whether checks go on when this marker is deleted; False for that of an uninstall."""
-    return _pause_of(marker).reason != UNINSTALL
-
-
 async def read(client: KubeClient, namespace: str) -> Pause | None:
     """Return the pause of the installation in this namespace, None without one. Raise ApiError, Unreachable."""
     try:
-        return _pause_of(await client.get(CONFIG_MAPS, NAME, namespace))
+        return of(await client.get(CONFIG_MAPS, NAME, namespace))
     except NotFound:
         return None
 
@@ -57,7 +57,7 @@ async def read(client: KubeClient, namespace: str) -> Pause | None:
 async def begin(client: KubeClient, namespace: str, reason: str, by: str) -> Pause:
     """Store the marker; one that is there stays as it is. Return what is stored. Raise ApiError, Unreachable."""
     try:
-        return _pause_of(await client.create(CONFIG_MAPS, marker(namespace, reason, by)))
+        return of(await client.create(CONFIG_MAPS, marker(namespace, reason, by)))
     except AlreadyExists:
         return await read(client, namespace) or Pause(reason, by, "")
 
@@ -71,7 +71,8 @@ async def end(client: KubeClient, namespace: str) -> bool:
     return True
 
 
-def _pause_of(stored: dict[str, Any]) -> Pause:
+def of(stored: dict[str, Any]) -> Pause:
+    """Return what a marker says."""
     data = stored.get("data") or {}
     since = stored["metadata"].get("creationTimestamp")
     return Pause(str(data.get("reason") or ""), str(data.get("by") or ""), str(since or ""))

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.admission import REGISTRATIONS
-from bizrq.kube.client import KubeClient, NotFound
+from bizrq.kube.client import ApiError, KubeClient, NotFound
 from bizrq.kube.config import Overrides, from_kubeconfig
+from bizrq.store import pause
 from bizrq.store.groups import GROUPS
+from tests.cli.conftest import Bizrq
 from tests.support.cluster import Cluster, eventually, refusal
-from tests.support.objects import CRDS, DEPLOYMENTS, deployment, group
+from tests.support.objects import CRDS, DEPLOYMENTS, NAMESPACES, deployment, group, namespace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BIZRQ = Path(sys.executable).with_name("bizrq")
@@ -161,6 +163,50 @@ async def test_after_a_kill_writes_are_refused_until_a_next_start_replaces_what_
 
         await eventually(counted, 60, "both Deployments are counted")
         await second.ends(signal.SIGINT)
+    assert not await registered(client)
+
+
+async def test_started_during_a_pause_it_checks_nothing_until_the_pause_ends(
+    cluster: Cluster, client: KubeClient, unique: str
+) -> None:
+    """Says so in a line that names the remedy. An uninstall beside it warns."""
+    await client.create(NAMESPACES, namespace(unique))
+    await pause.begin(client, unique, "etcd is slow", "ann")
+    async with up("--kubeconfig", cluster.kubeconfig, "--namespace", unique) as running:
+        await running.ready()
+        assert not await registered(client)
+        await client.create(GROUPS, group("paused", cpu="1"))
+        assert await pause.end(client, unique)
+
+        async def is_refused() -> bool:
+            try:
+                await client.create(DEPLOYMENTS, deployment("no", "paused", 2), dry_run=True)
+            except ApiError as error:
+                return "exceeded quota" in error.message
+            return False
+
+        await eventually(is_refused, 60, "it registers")
+        removed = await Bizrq(cluster.kubeconfig, client)("uninstall", "-n", unique)
+        assert removed.code == 0, removed.err
+        [warned] = [line for line in removed.err.splitlines() if "bizrq up" in line]
+        assert warned.startswith("bizrq: bizrq up runs on ")
+        assert warned.endswith(", and checks nothing any more: stop it; a new start registers again")
+        assert not await registered(client)
+        code, told = await running.ends(signal.SIGTERM)
+    assert code == 0, told
+    [said] = [line for line in told.splitlines() if "nothing is checked until bizrq resume" in line]
+    assert said.startswith("bizrq: paused since ")
+    assert " by ann: etcd is slow; " in said
+
+
+async def test_it_does_not_start_into_an_uninstall(cluster: Cluster, client: KubeClient, unique: str) -> None:
+    await client.create(NAMESPACES, namespace(unique))
+    await pause.begin(client, unique, pause.UNINSTALL, "")
+    async with up("--kubeconfig", cluster.kubeconfig, "--namespace", unique) as running:
+        async with asyncio.timeout(PATIENCE):
+            _, told = await running.process.communicate()
+    assert running.process.returncode == 2
+    assert f"bizrq: bizrq uninstall has not ended in namespace {unique}: run it again, or bizrq resume" in told.decode()
     assert not await registered(client)
 
 

@@ -483,6 +483,7 @@ def uninstall(
         if crd and not yes:
             lost = _sum(await _count(client))
             raise Failure(f"--crd deletes {lost}; save bills first, then add --yes", EXIT_BAD_INPUT)
+        await _warn_of_up(client, namespace)
         await _keep_away(client, namespace)
         await _delete(client, registered)
         await _prune(client, going)
@@ -499,6 +500,25 @@ def uninstall(
             await _warn_of_kept_groups(client)
 
     run_on(client_for(where), work)
+
+
+async def _warn_of_up(client: KubeClient, namespace: str) -> None:
+    """Warn if bizrq up runs here: it goes on, and registers nothing again."""
+    from bizrq.kube.client import Forbidden
+    from bizrq.store import processes
+    from bizrq.units.times import TimestampError, parse_timestamp
+
+    try:
+        stored = await processes.read(client, namespace)
+    except Forbidden as error:
+        warn(f"whether bizrq up runs here is unknown: {error.message}; stop it if it does")
+        return
+    now = int(time.time() * 1000)
+    for each in stored:
+        with contextlib.suppress(TimestampError):
+            if each.info.process == processes.UP and now - parse_timestamp(each.renewed) < processes.DURATION * 1000:
+                host = each.info.identity.partition("_")[0]
+                warn(f"bizrq up runs on {host}, and checks nothing any more: stop it; a new start registers again")
 
 
 async def _forget_processes(client: KubeClient, namespace: str) -> None:

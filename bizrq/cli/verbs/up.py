@@ -35,8 +35,8 @@ def up(
 ) -> None:
     """Run webhooks, controller and web UI in one process, on a sandbox or, with --kubeconfig, on a real cluster.
 
-    Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay. After
-    bizrq pause it registers again when bizrq resume is run.
+    Prints `ready` when requests are decided. On exit it removes the webhook registration; CRDs and groups stay. During
+    bizrq pause it registers nothing, says so, and registers when bizrq resume is run.
     Everybody may charge every group, unless --config sets rights.use.
     """
     from bizrq import process
@@ -83,6 +83,8 @@ async def _serve(standalone: Standalone, stop: object, is_open: bool) -> None:
         typer.echo(f"web: {standalone.web}")
         if is_open:
             warn("open: everybody may charge every group, since rights.use is off; docs/rights.md")
+        if standalone.paused is not None:
+            warn(f"{standalone.paused}; nothing is checked until bizrq resume; then bizrq up registers the webhooks")
         typer.echo("ready")
         assert isinstance(stop, asyncio.Event)  # noqa: S101 narrows for the type checker: process.run made it
         await standalone.until(stop)
