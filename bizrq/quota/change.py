@@ -9,6 +9,7 @@ from bizrq.quota.reservation import Reservation, Write
 from bizrq.units import quantity
 from bizrq.units.resources import Resources, growth, larger, total
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
+from bizrq.units.text import by_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Role:
 
 def surge_remark(role: str, pods: int, surge: int) -> str:
     """Return what people read of surge that is charged."""
-    return f"{surge} of the {pods} pods of {role} are surge"
+    return f"{surge} of the {pods} pods of {role} {by_number(surge, 'is', 'are')} surge"
 
 
 @dataclass(frozen=True, slots=True)

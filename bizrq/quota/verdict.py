@@ -13,6 +13,7 @@ from enum import StrEnum
 from bizrq.quota.reservation import Reservation
 from bizrq.units import quantity
 from bizrq.units.slot import Slot
+from bizrq.units.text import counted
 
 
 class Reason(StrEnum):
@@ -169,7 +170,7 @@ def exceeded(
         f"left: {_listed(ordered, 'left')}"
     )
     if fits is not None:
-        message += f"; fits: {fits} more {'replica' if fits == 1 else 'replicas'}"
+        message += f"; fits: {counted(fits, 'more replica')}"
     cash_only = all(v.resource.startswith("cash/") for v in ordered)
     return Denied(
         Reason.CASH if cash_only else Reason.EXCEEDED,

@@ -1,6 +1,16 @@
-"""Which characters of other people's text a person is shown, and which texts can be a part of a path."""
+"""Which characters of other people's text a person is shown, which can be a part of a path, and words for numbers."""
 
 from __future__ import annotations
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: 0 groups, 1 group, 2 groups. `plural` is by default the noun with an s."""
+    return f"{number} {by_number(number, noun, plural or f'{noun}s')}"
+
+
+def by_number(number: int, one: str, many: str) -> str:
+    """Return the word for one thing, or that for no and for many things."""
+    return one if number == 1 else many
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from bizrq.units.text import counted
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import EmptyLookup, group_and_version
@@ -126,7 +127,7 @@ def _scaled_jobs(obj: Object, subject: str, adapter: Adapter) -> list[Later]:
     begins = [Later(f"each Job of {subject}", job(1))] if most else []
     if not 1 < most < MAX_COUNT:
         return begins
-    return [*begins, Later(f"{subject} in its largest state ({most} Jobs)", job(most), is_growth=True)]
+    return [*begins, Later(f"{subject} in its largest state ({counted(most, 'Job')})", job(most), is_growth=True)]
 
 
 def _applications(obj: Object, subject: str, adapter: Adapter) -> list[Later]:
@@ -173,7 +174,7 @@ def _deployments(
     begins = [Later(what, sized(count))] if count else []
     if not count < most < MAX_COUNT:
         return begins
-    return [*begins, Later(f"{what} in its largest state ({most} replicas)", sized(most), is_growth=True)]
+    return [*begins, Later(f"{what} in its largest state ({counted(most, 'replica')})", sized(most), is_growth=True)]
 
 
 def _elastic(obj: Object, adapter: Adapter) -> tuple[Object, str] | None:

@@ -124,6 +124,6 @@ async def test_a_lead_sees_what_does_not_fit_and_who_has_room(world: World, peop
     assert "line 2" in await person.page.locator(".wrong").inner_text()
     await person.check_manifests()
     words = await person.page.locator("main").inner_text()
-    assert "1 of 3 fit, 2 do not." in words
+    assert "1 of 3 fits, 2 do not." in words
     assert "limits.cpu: asks for 9 more, 4 of 10 left: 5 short" in words
     assert "its parent ai does not limit it" in words

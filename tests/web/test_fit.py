@@ -36,7 +36,7 @@ async def test_each_object_has_an_answer_in_words_with_who_has_room(browser: Bro
     made = manifests(deployment("small", "nlp", 2), deployment("large", "nlp", 9), deployment("lost", "nobody"))
     answer = await asked(browser, made)
     assert answer.status == 200
-    assert "1 of 3 fit, 2 do not." in answer.words
+    assert "1 of 3 fits, 2 do not." in answer.words
     assert "Deployment default/small fits nlp 6" in answer.words
     assert (
         "Deployment default/large does not fit nlp 4 limits.cpu: asks for 9 more, 4 of 10 left: 5 short" in answer.words

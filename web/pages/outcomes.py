@@ -18,6 +18,7 @@ from bizrq.figures.simulate.wording import (
     why_charged,
 )
 from bizrq.figures.words import CommandLine
+from bizrq.units.text import by_number, counted
 from web import parts
 from web.html import Element, element, shown
 from web.parts import Cell, TableColumn
@@ -44,9 +45,9 @@ def summary(outcomes: Sequence[DryRunOutcome]) -> str:
     refused = len(outcomes) - fits - unknown
     if not refused and not unknown:
         return "It fits." if fits == 1 else f"All {fits} objects fit."
-    counts = [f"{fits} of {len(outcomes)} fit" if len(outcomes) > 1 else ""]
+    counts = [f"{fits} of {len(outcomes)} {by_number(fits, 'fits', 'fit')}" if len(outcomes) > 1 else ""]
     if refused:
-        counts.append(f"{refused} {'does' if refused == 1 else 'do'} not" if len(outcomes) > 1 else "It does not fit")
+        counts.append(f"{refused} {by_number(refused, 'does', 'do')} not" if len(outcomes) > 1 else "It does not fit")
     if unknown:
         counts.append(f"of {unknown} it is unknown" if len(outcomes) > 1 else "It is unknown whether it fits")
     return f"{', '.join(filter(None, counts))}."
@@ -83,7 +84,7 @@ def explanation(outcome: DryRunOutcome, yes: str = "It fits", no: str = "It does
     found += said(f"warning: {each}" for each in outcome.warnings)
     if outcome.fits:
         most = most_replicas(outcome)
-        more = f", up to {most} {'replica' if most == 1 else 'replicas'}" if most is not None else ""
+        more = f", up to {counted(most, 'replica')}" if most is not None else ""
         return [*found, element("p", f"{yes}{more}."), *said(later_sentences(outcome))]
     found.append(element("p", element("strong", no)))
     found += said([*sentences(outcome), *later_sentences(outcome)])

@@ -12,6 +12,7 @@ from aiohttp import web
 from bizrq.figures.groups.relatives import of_resource
 from bizrq.figures.groups.view import GroupView, ResourceView
 from bizrq.units import hierarchy, names
+from bizrq.units.text import counted
 from web import parts
 from web.html import Element, element, shown
 from web.pages.icicle import Icicle, icicle
@@ -82,7 +83,11 @@ async def tree(visit: Visit) -> web.StreamResponse:
         asked = replace(asked, resource=_most_common(found, visit))
     forest = _Forest(found, asked)
     count = len(forest.kept)
-    said = f"{count} of {len(found.groups)} groups" if asked.is_filtered or asked.top else f"{count} groups"
+    said = (
+        f"{count} of {counted(len(found.groups), 'group')}"
+        if asked.is_filtered or asked.top
+        else counted(count, "group")
+    )
     content: list[Cell] = [*broken(found)]
     if not seen.is_complete:
         content.append(

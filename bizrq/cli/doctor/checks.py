@@ -26,6 +26,7 @@ from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.lease import LEASES
 from bizrq.store.processes import ProcessInfo
 from bizrq.store.processes import digest as digest_of
+from bizrq.units.text import by_number, counted
 from webhooks import label_policy
 
 #: The oldest minor version of Kubernetes that bizrq runs on.
@@ -252,9 +253,13 @@ def _replicas(namespace: str, name: str, deployment: Object) -> Iterator[Finding
         fix = f"kubectl -n {namespace} scale deployment/{name} --replicas=2"
         yield Finding("replicas", f"{name} is scaled to 0", fix)
     elif ready < wanted:
-        yield Finding("replicas", f"{ready} of {wanted} pods of {name} are ready", look)
+        yield Finding(
+            "replicas", f"{ready} of {counted(wanted, 'pod')} of {name} {by_number(ready, 'is', 'are')} ready", look
+        )
     elif updated < wanted:
-        yield Finding("replicas", f"{wanted - updated} of {wanted} pods of {name} are of an older version", look)
+        older = wanted - updated
+        what = f"{older} of {counted(wanted, 'pod')} of {name} {by_number(older, 'is', 'are')} of an older version"
+        yield Finding("replicas", what, look)
 
 
 def reachability(state: State) -> Iterator[Finding]:

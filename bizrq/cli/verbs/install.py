@@ -16,6 +16,7 @@ from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import settings_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, EXIT_UNKNOWN, Failure, progress, warn
+from bizrq.units.text import by_number, counted
 
 if TYPE_CHECKING:
     from bizrq.cli.manifests_of_bizrq import InstallPlan
@@ -30,6 +31,8 @@ _GONE, _ESTABLISHED = 120.0, 60.0
 #: Seconds between two lines about the same wait.
 _TELL = 15.0
 _REPLICAS = 2
+#: The nouns whose plural is not the noun with an s.
+_MANY = {"record of hours": "records of hours", "bill (statement)": "bills (statements)"}
 #: A network as text.
 _CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}", re.ASCII)
 
@@ -708,9 +711,9 @@ async def _count(client: KubeClient) -> dict[str, int | None]:
     from bizrq.store.groups import GROUPS
     from bizrq.store.hours import CARD_HOURS, CORRECTIONS, STATEMENTS
 
-    words = {GROUPS: "groups", CARD_HOURS: "records of hours", STATEMENTS: "bills (statements)"}
+    nouns = {GROUPS: "group", CARD_HOURS: "record of hours", STATEMENTS: "bill (statement)", CORRECTIONS: "correction"}
     counts: dict[str, int | None] = {}
-    for resource, noun in {**words, CORRECTIONS: "corrections"}.items():
+    for resource, noun in nouns.items():
         try:
             items, _ = await client.list(resource, transform=lambda obj: {"metadata": obj["metadata"]})
             counts[noun] = len(items)
@@ -722,8 +725,8 @@ async def _count(client: KubeClient) -> dict[str, int | None]:
 
 
 def _sum(counts: dict[str, int | None]) -> str:
-    known = [f"{number} {noun}" for noun, number in counts.items() if number is not None]
-    unread = [noun for noun, number in counts.items() if number is None]
+    known = [counted(number, noun, _MANY.get(noun, "")) for noun, number in counts.items() if number is not None]
+    unread = [_MANY.get(noun, f"{noun}s") for noun, number in counts.items() if number is None]
     if unread:
         known.append(f"an unknown number of {', '.join(unread)}, which you may not list")
     return " and ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
@@ -803,6 +806,7 @@ async def _warn_of_kept_groups(client: KubeClient) -> None:
     except NotFound:
         return
     held = sum(FINALIZER in (group["metadata"].get("finalizers") or []) for group in groups)
-    warn(f"{len(groups)} groups and their CRDs are kept; bizrq uninstall --crd deletes them")
+    warn(f"{counted(len(groups), 'group')} and the CRDs are kept; bizrq uninstall --crd deletes them")
     if held:
-        warn(f"{held} of them have used hours and cannot be deleted one by one without the controller")
+        have = by_number(held, "has", "have")
+        warn(f"{held} of them {have} used hours and cannot be deleted one by one without the controller")

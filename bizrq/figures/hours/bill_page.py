@@ -39,6 +39,7 @@ from bizrq.hours.periods import Period
 from bizrq.html.charts import Bar
 from bizrq.html.page import PageSection, PageTable, render_page
 from bizrq.units.names import Catalog, base_and_model
+from bizrq.units.text import by_number, counted
 
 #: One percent, in the amounts of the forecast's chart.
 _PERCENT: Final = 1000
@@ -150,7 +151,7 @@ def _running_out(ahead: Sequence[BudgetOutlook]) -> PageTable:
         for each in soon
     ]
     return PageTable(
-        f"{len(soon)} of {len(ahead)} budgets are exhausted, or will be" if soon else "No budget will be exhausted",
+        _how_many(len(soon), len(ahead)),
         "",
         ["Group", "Exhausted", "Resource", "Budget", "Used", "Workloads"],
         range(3, 5),
@@ -158,6 +159,12 @@ def _running_out(ahead: Sequence[BudgetOutlook]) -> PageTable:
         [],
         note="Before its period ends, if running workloads continue. Nothing is stopped.",
     )
+
+
+def _how_many(soon: int, ahead: int) -> str:
+    if not soon:
+        return "No budget will be exhausted"
+    return f"{soon} of {counted(ahead, 'budget')} {by_number(soon, 'is', 'are')} exhausted, or will be"
 
 
 def _share(each: BudgetOutlook, amount: int) -> int:

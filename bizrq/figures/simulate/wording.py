@@ -17,6 +17,7 @@ from bizrq.quota.prepaid import with_max_cost
 from bizrq.quota.verdict import Denied, Violation
 from bizrq.units import base, quantity
 from bizrq.units.names import sort_key
+from bizrq.units.text import by_number, counted
 from bizrq.workloads.labels import LABEL
 
 if TYPE_CHECKING:
@@ -234,7 +235,8 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
         lines += [command]
     lines += able[:_NAMED]
     if len(able) > _NAMED:
-        lines.append(f"{len(able) - _NAMED} more siblings have enough left too")
+        more = len(able) - _NAMED
+        lines.append(f"{counted(more, 'more sibling')} {by_number(more, 'has', 'have')} enough left too")
     return lines or [f"neither its parent {outcome.parent} nor any sibling has that much left"]
 
 

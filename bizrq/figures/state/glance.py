@@ -23,6 +23,7 @@ from bizrq.kube.client import ApiError, Forbidden, KubeClient, Resource
 from bizrq.kube.lease import LEASES
 from bizrq.store import processes
 from bizrq.store.groups import GROUPS, without_managed_fields
+from bizrq.units.text import counted
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
 _PROCESSES = (processes.WEBHOOKS, processes.CONTROLLER)
@@ -355,7 +356,7 @@ def _counts(seen: Glance) -> str:
 def _of_groups(seen: Glance) -> str:
     if seen.groups is None:
         return "unknown"
-    every = f"{len(seen.groups)} {'group' if len(seen.groups) == 1 else 'groups'}"
+    every = counted(len(seen.groups), "group")
     ready = len(_named(seen.groups, "Ready", "True"))
     over, spent = (len(_named(seen.groups, kind, "True")) for kind in ("OverQuota", "CashExhausted"))
     return f"{every}, {ready} ready, {over} over quota, {spent} with exhausted hours"

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bizrq.units.text import counted
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.labels import Models
 
@@ -96,7 +97,7 @@ def parse_payers(group: str, lines: Collection[str], known: KnownLines = NO_LINE
     """Return the remembered payers of lines by uid, in the order of the lines; raises PayersUnreadable."""
     if not fits(lines):
         raise PayersUnreadable(
-            f"it has {len(lines)} lines of {_length(lines)} characters: at most {MAX_LINES} of {MAX_LENGTH}"
+            f"it has {counted(len(lines), 'line')} of {_length(lines)} characters: at most {MAX_LINES} of {MAX_LENGTH}"
         )
     found: dict[str, Memory] = {}
     for line in lines:

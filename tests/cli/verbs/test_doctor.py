@@ -610,9 +610,9 @@ async def test_groups_that_are_not_counted_are_named() -> None:
     ("status", "said"),
     [
         ({"readyReplicas": 2, "updatedReplicas": 2}, ""),
-        ({"readyReplicas": 1, "updatedReplicas": 2}, "1 of 2 pods of bizrq-webhooks are ready"),
+        ({"readyReplicas": 1, "updatedReplicas": 2}, "1 of 2 pods of bizrq-webhooks is ready"),
         ({}, "0 of 2 pods of bizrq-webhooks are ready"),
-        ({"readyReplicas": 2, "updatedReplicas": 1}, "1 of 2 pods of bizrq-webhooks are of an older version"),
+        ({"readyReplicas": 2, "updatedReplicas": 1}, "1 of 2 pods of bizrq-webhooks is of an older version"),
     ],
 )
 async def test_pods_that_are_not_ready_or_old_are_counted(status: Object, said: str) -> None:

@@ -196,7 +196,7 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
     gone = await installed("uninstall", "-n", HERE)
     assert gone.code == 0
     assert gone.out.splitlines()[0] == "validatingwebhookconfiguration.admissionregistration.k8s.io/bizrq deleted"
-    assert "groups and their CRDs are kept" in gone.err
+    assert "groups and the CRDs are kept" in gone.err
     assert gone.out.splitlines().index("configmap/bizrq-paused deleted") > gone.out.splitlines().index(
         "clusterrole.rbac.authorization.k8s.io/bizrq-controller deleted"
     ), "the marker stays until no leader may register"

@@ -357,7 +357,7 @@ async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -
     assert CREATED.search(result.out)
     assert facts["Period"].endswith("Europe/Berlin; not over, so hours are those so far")
     heads = [page.texts[number + 1] for number, tag in page.starts if tag in ("h2", "h3")]
-    assert heads[:4] == ["Forecast", "1 of 4 budgets are exhausted, or will be", f"{GPU}, in hours", "Forecast"]
+    assert heads[:4] == ["Forecast", "1 of 4 budgets is exhausted, or will be", f"{GPU}, in hours", "Forecast"]
     # What has a budget comes before what has none.
     assert heads.index(f"{GPU}, in hours") < heads.index("limits.memory, in GiB-hours")
     last = await bizrq("report", "--html", "-", "--period", "last")
