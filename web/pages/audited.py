@@ -7,7 +7,7 @@ from typing import Any
 
 from bizrq.figures.groups.source import ReadGroups
 from bizrq.figures.hours.audit import Audit, audit
-from bizrq.figures.hours.checks import CheckResult
+from bizrq.figures.hours.checks import CheckResult, audit_verdict
 from bizrq.kube.client import KubeClient
 from bizrq.units.names import Catalog
 from web import parts
@@ -37,9 +37,8 @@ async def audited(
 def _verdict(found: Audit) -> Element:
     count = len(found.checked)
     wrong = sum(bool(each.differences) for each in found.checked)
-    if wrong:
-        return parts.notice("bad", element("strong", f"{wrong} of {count} do not match their lines."))
-    return parts.notice("good", element("strong", f"All {count} match their lines."))
+    said = audit_verdict(wrong, count)
+    return parts.notice("bad" if wrong else "good", element("strong", f"{said[:1].upper()}{said[1:]}."))
 
 
 def _unread(found: Audit) -> list[Element]:

@@ -11,7 +11,7 @@ from bizrq.cli.groups import Group, end_unread, read_groups
 from bizrq.cli.options import catalog_of
 from bizrq.cli.output.failure import EXIT_NO, progress
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_as, print_table
-from bizrq.units.text import by_number, sanitize
+from bizrq.units.text import sanitize
 
 if TYPE_CHECKING:
     from bizrq.figures.groups.source import GroupSource
@@ -67,6 +67,7 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]], hea
     from rich.text import Text
 
     from bizrq.cli.output import terminal
+    from bizrq.figures.hours.checks import audit_verdict
 
     console = terminal.console()
     if not found:
@@ -85,7 +86,5 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]], hea
         sys.stdout.write("\n")
         print_table(_REMARK_HEADS, [[row[h] or NONE for h in _REMARK_HEADS] for row in notes])
     wrong = sum(bool(each.differences) for each in found)
-    verdict = f"all {len(found)} match their lines" if len(found) != 1 else "the only one matches its lines"
-    if wrong:
-        verdict = f"{wrong} of {len(found)} {by_number(wrong, 'does not match its', 'do not match their')} lines"
+    verdict = audit_verdict(wrong, len(found))
     console.print(Text(f"\n{verdict}", "bold red" if wrong else "bold green"))

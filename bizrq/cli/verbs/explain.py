@@ -18,6 +18,7 @@ from bizrq.cli.options import Config, Namespace, settings_of
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import OutputFormat, print_document, print_table
 from bizrq.cli.verbs.fit import FitOutput, TextOutput, end_unsure, run_dry_run
+from bizrq.units.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +123,7 @@ def _answer(console: Console, outcome: DryRunOutcome, yes: str, no: str) -> None
         return
     if outcome.fits:
         most = most_replicas(outcome)
-        more = f", up to {most} {'replica' if most == 1 else 'replicas'}" if most is not None else ""
+        more = f", up to {counted(most, 'replica')}" if most is not None else ""
         console.print(Text.assemble("  ", (yes, "green"), f"{more}."))
         terminal.print_sentences(console, later_sentences(outcome), 4)
         return

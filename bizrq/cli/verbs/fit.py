@@ -15,6 +15,7 @@ from bizrq.cli.options import Config, Namespace, settings_of
 from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN, Failure, warn
 from bizrq.cli.output.tables import OutputFormat, print_document
 from bizrq.figures.words import few
+from bizrq.units.text import counted
 
 if TYPE_CHECKING:
     from bizrq.figures.simulate.outcome import DryRunOutcome
@@ -111,7 +112,7 @@ def show(outcomes: list[DryRunOutcome]) -> None:
         if outcome.group or (outcome.is_chargeable and not outcome.is_unknown):
             words.append(f"in {outcome.group}" if outcome.group else "charged to no group")
         if outcome.fits and most is not None:
-            words.append(f"up to {most} {'replica' if most == 1 else 'replicas'}")
+            words.append(f"up to {counted(most, 'replica')}")
         if outcome.is_unknown:
             terminal.print_hanging(console, Text.assemble(("unknown ", "yellow"), ", ".join(words)), 8)
             terminal.print_sentences(console, unknown_sentences(outcome), 8)

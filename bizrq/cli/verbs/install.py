@@ -513,8 +513,8 @@ async def _warn_of_up(client: KubeClient, namespace: str) -> None:
 
     try:
         stored = await processes.read(client, namespace)
-    except Forbidden as error:
-        warn(f"whether bizrq up runs here is unknown: {error.message}; stop it if it does")
+    except Forbidden:
+        # The Leases are deleted later, which says that they may not be read.
         return
     now = int(time.time() * 1000)
     for each in stored:

@@ -23,10 +23,17 @@ from bizrq.units.base import seconds
 from bizrq.units.names import Catalog, is_cash, metered_resource
 from bizrq.units.resources import Resources, total
 from bizrq.units.slot import GROUP_SLOT_KIND
-from bizrq.units.text import sanitize
+from bizrq.units.text import by_number, sanitize
 from bizrq.units.times import parse_timestamp
 
 T = TypeVar("T")
+
+
+def audit_verdict(wrong: int, count: int) -> str:
+    """Return how many of the checked objects do not match their lines."""
+    if wrong:
+        return f"{wrong} of {count} {by_number(wrong, 'does not match its', 'do not match their')} lines"
+    return f"all {count} match their lines" if count != 1 else "the only one matches its lines"
 
 
 @dataclass(frozen=True, slots=True)
