@@ -24,17 +24,16 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 def with_next_step(request: Request, denied: Denied, group: str, contact: str, registry: Registry) -> Denied:
     """Return a refusal with `; run: COMMAND` and `; ask: CONTACT` where they help.
 
-    `denied` is what the user is told: where it has no figures, the user may not see the group, and reads no `contact`
-    of it. `group` is the one that lacks quota, `contact` one line, or "" for none.
+    `denied` is what the user is told: where it has no figures, the user may not see the group, and no command for it
+    would help. `group` is the one that lacks quota, `contact` one line, or "" for none.
     """
     if denied.reason not in LACKING:
         return denied
-    shows_group = denied.figures is not None
     command = _of_workload(request, denied, registry)
-    if command is None and shows_group and _NAME.fullmatch(group):
+    if command is None and denied.figures is not None and _NAME.fullmatch(group):
         command = group
     clauses = [f"run: kubectl bizrq explain {command}"] if command else []
-    if contact and shows_group:
+    if contact:
         clauses.append(f"ask: {contact}")
     for clause in clauses:
         denied = denied.followed_by(clause)

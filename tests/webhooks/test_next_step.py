@@ -102,10 +102,12 @@ def test_any_other_refusal_says_itself_what_to_do(reason: Reason) -> None:
     assert with_next_step(a_request(), other, "nlp", "Ann", REGISTRY) is other
 
 
-def test_who_may_not_see_the_group_reads_neither_its_contact_nor_a_command_that_fails() -> None:
+def test_who_may_not_see_the_group_reads_whom_to_ask_and_no_command_that_fails() -> None:
     hidden = LACKS.without_figures()
-    assert ending(a_request(), hidden, contact="Ann") == run("deployment/web -n team")
-    assert ending(a_request(resource=_resource("resource.k8s.io", "resourceclaims")), hidden, contact="Ann") == ""
+    assert ending(a_request(), hidden, contact="Ann") == run("deployment/web -n team") + "; ask: Ann"
+    of_claim = a_request(resource=_resource("resource.k8s.io", "resourceclaims"))
+    assert ending(of_claim, hidden, contact="Ann") == "; ask: Ann"
+    assert ending(of_claim, hidden) == ""
 
 
 # Through the port.
@@ -129,7 +131,7 @@ async def test_a_refusal_ends_with_the_command_and_whom_to_ask(api: Api, hooks: 
     assert message(await hooks.create(deployment("web", "nlp", -1))).endswith("must not be negative, but is -1")
 
 
-async def test_the_contact_is_shown_to_those_alone_who_may_see_the_group(api: Api, hooks: Hooks) -> None:
+async def test_everybody_reads_the_contact_and_who_may_see_the_group_its_command(api: Api, hooks: Hooks) -> None:
     await api.client.create(GROUPS, contacted("nlp", owner="Ann Smith", contact="ann@example.com"))
     await api.count("nlp")
     await api.client.delete(CLUSTER_ROLE_BINDINGS, READING["metadata"]["name"])
@@ -145,8 +147,9 @@ async def test_the_contact_is_shown_to_those_alone_who_may_see_the_group(api: Ap
             (await hooks.review("references", "UPDATE", larger, shape, user=user), run("nlp") if sees else ""),
         ):
             told = message(answer)
-            assert ("ann@example.com" in str(answer)) is sees, answer
-            assert told.endswith(command + ("; ask: Ann Smith, ann@example.com" if sees else "")), told
+            assert told.endswith(f"{command}; ask: Ann Smith, ann@example.com"), told
+            assert (run("nlp") in told) is (command == run("nlp")), told
+            assert ("left: " in told) is sees, told
 
 
 async def test_the_longest_contact_that_is_stored_is_one_printable_line(api: Api, hooks: Hooks) -> None:
