@@ -107,8 +107,11 @@ def plain_description(found: GroupDescription) -> dict[str, Any]:
 
 
 def leftover_text(line: str) -> str:
-    """Return a line of `status.leftovers` in words."""
-    slot, place, since, *costs = line.split(" ")
+    """Return a line of `status.leftovers` in words; one that is none of ours, as it is."""
+    parts = line.split(" ")
+    if len(parts) < 3:
+        return line
+    slot, place, since, *costs = parts
     kind, _, where = place.partition("/")
     gone = f"{kind} {where} is gone since {since.removeprefix('since=')}"
     return f"{slot}: {gone}, charged until its pods end: {', '.join(costs) or 'nothing'}"

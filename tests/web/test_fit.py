@@ -44,6 +44,7 @@ async def test_each_object_has_an_answer_in_words_with_who_has_room(browser: Bro
     assert "its sibling vision has limits.cpu 20 left" in answer.words
     assert 'Groups with room: <a href="/groups/ai">ai</a>, <a href="/groups/vision">vision</a>' in answer.text
     assert "bizrq set nlp limits." in answer.words
+    assert 'or <a href="/groups/nlp/edit">change nlp here</a>' in answer.text
     assert "quota nobody does not exist" in answer.words
     assert "It is charged to nlp." in answer.words
 

@@ -17,20 +17,27 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from bizrq.api.group import GroupObject, from_dict
+from bizrq.api.hours import Statement, statement_of
 from bizrq.figures.describe import GroupEvent
+from bizrq.figures.hours.bills import make_bill
+from bizrq.figures.hours.records import HoursRecords, select_lines
 from bizrq.figures.simulate.charged import ChargedWorkload, ChargedWorkloads
+from bizrq.hours.bill import GroupBy
 from bizrq.settings import settings
+from tests.support.records import W1, W2, spent, statement
 from web.credentials.keys import Keyring
 from web.html import element, fragment
+from web.pages.bill import billed
 from web.pages.ceilings import Refusal, ceilings, explained, people, typed_from
 from web.pages.edit import refused
 from web.pages.group import group
 from web.pages.overview import overview
+from web.pages.statements import stated
 from web.pages.tree import tree
 from web.reading.rights import Rights
 from web.reading.views import ViewCache
 from web.reading.visitors import Seen, Visitor
-from web.visit import Browser, Visit
+from web.visit import Browser, Visit, group_address
 
 #: Groups, texts of each, and how many of them have a page of their own here.
 GROUPS, TEXTS, PAGES = 500, 20, 40
@@ -195,6 +202,38 @@ async def test_no_text_becomes_an_element_of_a_form():
         expected = expected or made.elements
         assert made.elements == expected, texts
         assert made.addresses == [], texts
+
+
+def hours_of(texts: list[list[str]]) -> HoursRecords:
+    """Statements with the same texts as groups, heirs, workloads and names; a record of each line is a word."""
+    groups = reader_of(texts).groups
+    statements: list[Statement] = []
+    for number, (name, heir, odd, *rest) in enumerate(texts[:PAGES]):
+        lines = [spent(f"deployments.apps/{rest[0]}/{each}".replace(" ", "_"), "gpu=1") for each in rest[1:5]]
+        made = statement(name, W1, W2, *lines, heir=heir if number % 2 else "")
+        made["metadata"]["name"] = odd
+        statements.append(statement_of(made))
+    return HoursRecords(groups, [], statements, SETTINGS.catalog, frozenset(texts[0][-2:]))
+
+
+@pytest.mark.parametrize("by", [None, *GroupBy])
+def test_no_text_becomes_an_element_of_a_bill_or_of_a_statement(by: GroupBy | None):
+    """Nor does a character that a terminal or a browser obeys get through."""
+    shapes: list[Shape] = []
+    for plain in (False, True):
+        books = hours_of(drawn_groups(plain))
+        if by is None:
+            content = stated(books, lambda name, start: group_address(name, start))
+        else:
+            bill = make_bill(books, None, select_lines(books, "all"), [by])
+            content = billed(bill, group_address, element("a", "CSV", href="/csv"))
+        text = fragment(element("div", *content)).decode()
+        assert {char for char in text if not char.isprintable()} <= {"\n"}
+        shapes.append(Shape(text))
+    found, expected = shapes
+    assert len(found.elements) > 10
+    assert sorted(found.elements) == sorted(expected.elements)
+    assert list(local(found.addresses)) == []
 
 
 def test_the_texts_are_as_many_as_they_are_meant_to_be():

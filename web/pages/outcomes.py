@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bizrq.figures.simulate.outcome import DryRunOutcome
 from bizrq.figures.simulate.wording import (
+    RaiseCommand,
     could_help,
     demand_rows,
     later_sentences,
@@ -98,11 +99,14 @@ def explanation(outcome: DryRunOutcome, yes: str = "It fits", no: str = "It does
 
 
 def said(lines: Iterable[str]) -> list[Element]:
-    """Return sentences as a list, and command lines among them as text to copy; nothing for none."""
+    """Return sentences as a list, and commands as text to copy, with a link where a page does it; nothing for none."""
     items: list[Element] = []
     for line in lines:
         text = shown(line.strip())
-        items.append(element("li", element("pre", text) if isinstance(line, CommandLine) else text))
+        content: list[Cell] = [element("pre", text) if isinstance(line, CommandLine) else text]
+        if isinstance(line, RaiseCommand):
+            content += ["or ", element("a", f"change {shown(line.group)} here", href=group_address(line.group, "edit"))]
+        items.append(element("li", *content))
     return [element("ul", *items, class_="plain")] if items else []
 
 

@@ -217,7 +217,7 @@ def _help(outcome: DryRunOutcome, found: Sequence[Violation]) -> list[str]:
     spent = [v for v in found if needed[v.resource] == _HOURS]
     used = ", ".join(f"{v.resource} {quantity.text(v.resource, v.used)}" for v in spent)
     choose = f"; for {_HOURS} write more than is used: {used}" if spent else ""
-    command = raise_command(account.group, needed)
+    command = RaiseCommand(account.group, needed)
     if not outcome.parent:
         whose = f"{account.group} is a root group, so no parent limits it; to raise it (needs grant on '*'{choose}):"
         return [whose, command]
@@ -277,9 +277,17 @@ def _amounts(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {quantity.text(name, amount)}" for name, amount in amounts.items())
 
 
-def raise_command(group: str, hard: Mapping[str, str]) -> CommandLine:
-    """Return the command that raises these ceilings to these amounts."""
-    return CommandLine(" ".join(["  bizrq set", group, *(f"{name}={amount}" for name, amount in sorted(hard.items()))]))
+class RaiseCommand(CommandLine):
+    """The command that raises these ceilings of a group to these amounts."""
+
+    group: str
+
+    def __new__(cls, group: str, hard: Mapping[str, str]) -> RaiseCommand:
+        made = super().__new__(
+            cls, " ".join(["  bizrq set", group, *(f"{name}={amount}" for name, amount in sorted(hard.items()))])
+        )
+        made.group = group
+        return made
 
 
 def why_charged(outcome: DryRunOutcome) -> list[str]:
