@@ -47,6 +47,8 @@ class ClusterFlags:
     request_timeout: Annotated[str, _as_kubectl("--request-timeout")] = "0"
 
 
+#: The flags that are not called as their fields are.
+_WORDS = {"impersonated": "--as", "impersonated_groups": "--as-group"}
 #: The cluster and user that kubectl uses without a flag.
 DEFAULT_FLAGS = ClusterFlags()
 
@@ -81,6 +83,37 @@ def on_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *flags]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] typer asks for it
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+def _hidden(word: str) -> Any:
+    return Annotated[list[str] | None, _as_kubectl(word)]
+
+
+def without_cluster(verb: Callable[..., None]) -> Callable[..., None]:
+    """Refuse kubectl's flags of a cluster or user with what to do: the verb asks no API server."""
+    known = inspect.signature(verb).parameters
+    hints = get_type_hints(verb, include_extras=True)
+    own = [p.replace(annotation=hints[n], kind=inspect.Parameter.KEYWORD_ONLY) for n, p in known.items()]
+    words = {each.name: _WORDS.get(each.name, f"--{each.name.replace('_', '-')}") for each in fields(ClusterFlags)}
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_hidden(word))
+        for name, word in words.items()
+        if name != "insecure"
+    ]
+
+    @functools.wraps(verb)
+    def called(**given: Any) -> None:
+        if asked := [words[each.name] for each in flags if given.pop(each.name)]:
+            raise Failure(
+                f"{asked[0]}: {verb.__name__} asks no cluster, so it depends on nobody's rights: leave the flag out, "
+                f"or run bizrq fit -f FILE {asked[0]} …",
+                EXIT_BAD_INPUT,
+            )
+        verb(**given)
+
+    called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined] typer asks for it
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *flags)}
     return called
 
 

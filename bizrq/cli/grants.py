@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from bizrq.api.group import API_GROUP, PLURAL
-from bizrq.api.hours import CARD_HOURS_PLURAL
+from bizrq.api.hours import CARD_HOURS_PLURAL, page_name
 from bizrq.units.text import printable
 
 Object = dict[str, Any]
@@ -28,6 +29,8 @@ _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 #: The longest name of a user or group of users that is accepted.
 _LONGEST: Final = 1_024
 _KINDS: Final = ("user", "group", "namespace", "serviceaccount")
+#: Pages of a record that a new role names, also where the record has fewer: it may grow.
+_PAGES: Final = 16
 #: Of the hash in the name of a binding: 64 bits.
 _HASH: Final = 16
 
@@ -102,12 +105,21 @@ def binding_name(group: str, who: Subject, right: Right = Right.USE) -> str:
     return f"{role_name(group, right)}-{digest[:_HASH]}"
 
 
-def role(group: str, right: Right = Right.USE) -> Object:
-    """Return the role of a right to one group; who reads it reads its record of hours, which has the same name."""
-    named = {"apiGroups": [API_GROUP], "resourceNames": [group]}
-    rules = [{**named, "resources": [PLURAL], "verbs": [*right.value]}]
+def record_pages(group: str, uid: str, pages: int) -> list[str]:
+    """Return the names of the pages that the record of a group with this uid has, and of those that it may get."""
+    return [page_name(group, uid, number) for number in range(1, max(_PAGES, 2 * pages))]
+
+
+def role(group: str, right: Right = Right.USE, pages: Sequence[str] = ()) -> Object:
+    """Return the role of a right to one group.
+
+    Who reads it reads its record of hours too: a page with the name of the group, and the others by `pages`.
+    """
+    named = {"apiGroups": [API_GROUP]}
+    rules = [{**named, "resourceNames": [group], "resources": [PLURAL], "verbs": [*right.value]}]
     if right is Right.READ:
-        rules.append({**named, "resources": [CARD_HOURS_PLURAL], "verbs": ["get"]})
+        names = [group, *pages]
+        rules.append({**named, "resourceNames": names, "resources": [CARD_HOURS_PLURAL], "verbs": ["get"]})
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRole",

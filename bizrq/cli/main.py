@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from bizrq import command_line
-from bizrq.cli.cluster import on_cluster
+from bizrq.cli.cluster import on_cluster, without_cluster
 from bizrq.cli.output.failure import Failure, failed, warn
 from bizrq.cli.output.terminal import is_ascii_locale
 from bizrq.cli.verbs import (
@@ -66,7 +66,7 @@ app.command("allow")(on_cluster(allow.allow))
 app.command("fit")(on_cluster(fit.fit))
 app.command("explain")(on_cluster(explain.explain))
 app.command("web")(on_cluster(web.web))
-app.command("usage")(usage.usage)
+app.command("usage")(without_cluster(usage.usage))
 app.command("doctor")(on_cluster(doctor.doctor))
 app.command("install")(on_cluster(install.install))
 app.command("uninstall")(on_cluster(install.uninstall))

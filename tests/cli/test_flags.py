@@ -132,3 +132,13 @@ async def test_bad_credentials_are_one_line(
         result = await bizrq(*verb.split(), "--kubeconfig", path, stdin='{"apiVersion": "v1", "kind": "Pod"}')
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
         assert expected in result.err
+
+
+@pytest.mark.parametrize("flag", ["--as", "--kubeconfig", "--context", "--token", "--as-group"])
+async def test_usage_says_why_it_takes_no_flag_of_a_cluster(bizrq: Bizrq, flag: str) -> None:
+    result = await bizrq("usage", "-f", "-", flag, "ann", stdin="")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        f"bizrq: {flag}: usage asks no cluster, so it depends on nobody's rights: leave the flag out, or run bizrq fit "
+        f"-f FILE {flag} …\n"
+    )

@@ -13,6 +13,7 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
 from bizrq.units.text import printable
 
 if TYPE_CHECKING:
+    from bizrq.api.group import GroupObject
     from bizrq.kube.client import KubeClient
 
 
@@ -60,7 +61,10 @@ def allow(
             command = "bizrq allow --read" if read else "bizrq allow"
             await _remove(client, objects[1], f"{subject.shown}: no binding of {command} for {group}", dry_run)
             return
-        await _check_group(client, group)
+        found = await _group(client, group)
+        if right is grants.Right.READ:
+            uid, pages = await _pages(client, found)
+            objects[0] = grants.role(group, right, grants.record_pages(group, uid, pages))
         await _check_ours(client, objects)
         if dry_run:
             print_objects(objects, output)
@@ -71,12 +75,32 @@ def allow(
     run_on(client_for(where), work)
 
 
-async def _check_group(client: KubeClient, group: str) -> None:
-    """Raise UnknownGroup for a group that does not exist, Forbidden, another ApiError or Unreachable."""
+async def _group(client: KubeClient, name: str) -> GroupObject:
+    """Return the group. Raise UnknownGroup if it does not exist, Forbidden, another ApiError or Unreachable."""
+    from bizrq.figures.errors import UnknownGroup
     from bizrq.figures.groups.source import GroupSource, check_known, known_names
 
-    if await GroupSource(client, is_complete=False).fetch(group) is None:
-        check_known([group], await known_names(client), is_complete=False)
+    found = await GroupSource(client, is_complete=False).fetch(name)
+    if found is None:
+        check_known([name], await known_names(client), is_complete=False)
+        raise UnknownGroup(name, f"there is no group {name}")
+    return found
+
+
+async def _pages(client: KubeClient, group: GroupObject) -> tuple[str, int]:
+    """Return the uid in the names of the pages of a group's record, and how many it has: 1 without a record.
+
+    Raise ApiError, Unreachable or HoursUnreadable.
+    """
+    from bizrq.api import hours
+    from bizrq.kube.client import NotFound
+    from bizrq.store.hours import CARD_HOURS
+
+    try:
+        record = hours.record_of(await client.get(CARD_HOURS, group.name))
+    except NotFound:
+        return group.metadata.uid, 1
+    return record.spec.uid, record.status.pages
 
 
 async def _check_ours(client: KubeClient, objects: list[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ import pytest_asyncio
 import yaml
 
 import crds
+from bizrq.api.hours import page_name
 from bizrq.cli import grants
 from bizrq.kube.client import KubeClient, NotFound
 from bizrq.store.access import ACCESS_REVIEWS
@@ -135,8 +136,11 @@ async def test_read_lets_somebody_read_one_group_and_not_charge_it(bizrq: Bizrq,
     role, binding = yaml.safe_load_all((await bizrq("allow", "--read", "rea", "nlp", "--dry-run")).out)
     assert (role["kind"], binding["kind"]) == ("ClusterRole", "ClusterRoleBinding")
     assert role["rules"][0]["resourceNames"] == ["nlp"]
-    hours = {"resources": ["bizgroupcardhours"], "resourceNames": ["nlp"], "verbs": ["get"]}
+    uid = (await client.get(GROUPS, "nlp"))["metadata"]["uid"]
+    pages = ["nlp", *(page_name("nlp", uid, number) for number in range(1, 16))]
+    hours = {"resources": ["bizgroupcardhours"], "resourceNames": pages, "verbs": ["get"]}
     assert role["rules"][1:] == [{"apiGroups": ["quota.biz.group"], **hours}]
+    assert grants.record_pages("nlp", uid, 20) == [page_name("nlp", uid, number) for number in range(1, 40)]
     [using, _] = yaml.safe_load_all((await bizrq("allow", "rea", "nlp", "--dry-run")).out)
     assert len(using["rules"]) == 1
 
