@@ -52,6 +52,8 @@ log = structlog.get_logger(__name__)
 Object = dict[str, Any]
 Fresh: TypeAlias = Mapping[Reference, Object | None]
 
+#: What follows a warning of a model that would be a refusal, if all nodes and groups had been read.
+_NOT_REFUSED = "; unknownModels: deny refuses it only where all nodes and groups can be read"
 _NOTHING_FRESH: Fresh = MappingProxyType({})
 _WITHOUT_NODES: Fresh = MappingProxyType({ALL_NODES: {"items": []}})
 
@@ -264,7 +266,8 @@ class WorkloadHandler:
         if mode == "deny" and found.is_sure:
             subject = subject_of(write.request, write.adapter.kind)
             return Denied(Reason.UNKNOWN_MODEL, f"{subject}: {'; '.join(found.sentences)}")
-        write.warnings.update(found.sentences)
+        why = _NOT_REFUSED if mode == "deny" else ""
+        write.warnings.update(f"{sentence}{why}" for sentence in found.sentences)
         return None
 
     async def _is_current(self, write: _Write, counted: Decided, deadline: Deadline) -> bool:
