@@ -64,10 +64,11 @@ class PortBounds:
     #: The largest header, its name included.
     header_bytes: int = 8190
     handshake: float = 5.0
-    #: Until the headers of the first request, and of each later one from its first byte.
+    #: From the first byte of a request until its headers end.
     headers: float = 10.0
     body: float = 10.0
-    #: Longer than the 90 seconds after which an API server closes an idle connection itself.
+    #: Longer than the 90 seconds after which an API server closes an idle connection itself. It opens some that it
+    #: then has no request for, and keeps them for later ones: one that has sent nothing yet gets as long.
     idle: float = 120.0
     #: A connection gets so long before another may take its place.
     grace: float = 0.5
@@ -76,9 +77,10 @@ class PortBounds:
 
 
 class _Stage(StrEnum):
-    """What a connection does. It owes us something in the first four."""
+    """What a connection does. It owes us something in the first five."""
 
     HANDSHAKE = "handshake"
+    SILENT = "silent"
     HEADERS = "headers"
     BODY = "body"
     REST = "rest"
@@ -87,7 +89,7 @@ class _Stage(StrEnum):
     ENDED = "ended"
 
 
-_OWING = (_Stage.HANDSHAKE, _Stage.HEADERS, _Stage.BODY, _Stage.REST)
+_OWING = (_Stage.HANDSHAKE, _Stage.SILENT, _Stage.HEADERS, _Stage.BODY, _Stage.REST)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -157,6 +159,7 @@ class Listener:
         self.by_transport: dict[asyncio.BaseTransport, _Connection] = {}
         self.seconds: Mapping[_Stage, float] = {
             _Stage.HANDSHAKE: self.bounds.handshake,
+            _Stage.SILENT: self.bounds.idle,
             _Stage.HEADERS: self.bounds.headers,
             _Stage.BODY: self.bounds.body,
             _Stage.REST: self.bounds.rest,
@@ -441,11 +444,11 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._listener.by_transport[transport] = self
-        self.enter(_Stage.HEADERS)
+        self.enter(_Stage.SILENT)
         self._http.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.stage is _Stage.IDLE:
+        if self.stage in (_Stage.SILENT, _Stage.IDLE):
             self.enter(_Stage.HEADERS)
         if self.stage is _Stage.ANSWER or (self.stage is _Stage.BODY and self.held + len(data) > self._most):
             # An API server sends nothing before its answer. aiohttp would keep it, and it would count as idle.

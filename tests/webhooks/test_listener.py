@@ -102,7 +102,7 @@ async def port(
 @pytest.mark.parametrize(
     ("sends", "seconds"),
     [
-        ([], 10),
+        ([], 120),
         ([b"POST /ec"], 10),
         ([POST], 10),
         ([POST + b"Content-Length: 10\r\n\r\n", b"12345"], 10),
@@ -155,6 +155,29 @@ async def test_an_idle_connection_stays_for_longer_than_an_api_server_keeps_it()
         await _closed(reader)
         assert 115 < asyncio.get_running_loop().time() - began < 125
         writer.close()
+
+
+async def test_a_connection_that_has_sent_nothing_yet_serves_as_long_as_an_api_server_may_use_it() -> None:
+    """A client of Go opens spare connections, and sends a request on one whenever it has to: a cut then loses it."""
+    async with port() as at:
+        reader, writer = await at.open()
+        await asyncio.sleep(100)
+        writer.write(POST + b"Content-Length: 2\r\n\r\nhi")
+        assert b"hi" in await reader.readuntil(b"hi")
+        writer.close()
+
+
+async def test_a_connection_that_has_sent_nothing_makes_room_before_one_that_was_answered() -> None:
+    async with port(PortBounds(connections=2)) as at:
+        kept = await at.open(POST + b"Content-Length: 2\r\n\r\nhi")
+        await kept[0].readuntil(b"hi")
+        silent = await at.open()
+        assert await at.echo() == b"hello"
+        assert await _closed(silent[0]) == b""
+        kept[1].write(POST + b"Content-Length: 3\r\n\r\nhoi")
+        assert b"hoi" in await kept[0].readuntil(b"hoi")
+        for _, writer in (silent, kept):
+            writer.close()
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_owes_longest() -> None:
