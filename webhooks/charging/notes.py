@@ -129,6 +129,7 @@ class Notebook:
         return any(f"/{self._name} " in text for text in stored.status.reservations)
 
     async def _serve(self) -> None:
+        batch: list[_Pending] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
@@ -138,7 +139,8 @@ class Notebook:
             raise
         finally:
             self._worker = None
-            for pending in self._waiting:
+            # Who is left without an answer has it from the group, in the time that is left.
+            for pending in (*batch, *self._waiting):
                 _answer(pending, None)
             self._waiting = []
 

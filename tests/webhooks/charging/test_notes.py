@@ -167,3 +167,21 @@ async def test_a_process_whose_journal_is_deleted_admits_nothing_by_its_old_line
     await eventually(anew, what="another journal is stored")
     assert await notebook.admit("nlp", create("web", "cpu=2"), soon(), None) is None
     assert await JournalStore(api.client, SYSTEM).read(before) is None
+
+
+async def test_who_comes_along_with_one_that_fails_is_left_to_the_group_at_once(
+    api: Api, store: GroupStore, notebook: Notebook
+) -> None:
+    await api.group("nlp", cpu="100")
+    await give(api, store, notebook, "cpu=6")
+
+    def fails(_: object) -> Denied | None:
+        raise RuntimeError("a check that fails")
+
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    failing = notebook.admit("nlp", create("bad", "cpu=1"), soon(), fails)
+    beside = notebook.admit("nlp", create("good", "cpu=1"), soon(), None)
+    assert await asyncio.gather(failing, beside) == [None, None]
+    assert clock() - began < 4
+    assert isinstance(await notebook.admit("nlp", create("next", "cpu=1"), soon(), None), Granted)
