@@ -156,9 +156,9 @@ class Reconciler:
             return outlook.requeue_after
         if not await self._allowances.prepare(group):
             return 0.0
-        entries, _ = self._tracker.of(group)
+        entries, kept_texts = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
-        await self._tracker.see(self._allowances.ahead(name, entries).entries, expired)
+        await self._tracker.see(self._allowances.ahead(name, entries, kept_texts).entries, expired)
         states, over = partial(self._states, expired=expired), partial(self._over, expired=expired)
         self._cluster.releases.find_unseen(name, over(group))
         run = self._prepaid_run(group)
@@ -188,7 +188,7 @@ class Reconciler:
 
     def _states(self, group: GroupObject, expired: set[str]) -> list[tuple[Reservation, WriteState]]:
         """Return the reservations with the state of the write that each awaits."""
-        entries = self._allowances.ahead(group.name, self._tracker.of(group)[0]).entries
+        entries = self._allowances.ahead(group.name, *self._tracker.of(group)).entries
         return self._tracker.write_states(entries, expired)
 
     def _forget(self, name: str) -> None:
@@ -301,8 +301,7 @@ class Reconciler:
     def _decide(self, group: GroupObject, gathered: _Gathered, expired: set[str]) -> tuple[GroupStatus, _Report]:
         """Recount the group. Returns its status, and what to report once that is stored."""
         hard, terms, record = gathered.hard, gathered.terms, gathered.record
-        stored, kept_texts = self._tracker.of(group)
-        ahead = self._allowances.ahead(group.name, stored)
+        ahead = self._allowances.ahead(group.name, *self._tracker.of(group))
         entries = ahead.entries
         sightings = self._tracker.write_states(entries, expired)
         usage = self._usage_cache.of(group.name)
@@ -339,7 +338,7 @@ class Reconciler:
                     for uid, line in usage.leftovers.items()
                     if uid not in self._left.get(group.name, ())
                 ),
-                ahead=total_of(line.amount for line in ahead.lines),
+                ahead=ahead.amount,
             )
         )
         lines = self._allowances.given(group, hard, counted, ahead, entries)
@@ -352,7 +351,7 @@ class Reconciler:
             self_used=wire.format_amounts(counted.self_used),
             scarcest=scarcest(counted.used, hard, self._catalog),
             reservations=sorted(
-                [*map(str, looked_at(counted.reservations)), *kept_texts, *(line.entry.line for line in lines)]
+                [*map(str, looked_at(counted.reservations)), *ahead.texts, *(line.entry.line for line in lines)]
             ),
             counted_at=self._versions.counted_at(group.name),
             ending=sorted((*findings.ending, *ending_lines(apart)))[: wire.MAX_ENDING],

@@ -8,6 +8,7 @@ clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -134,6 +135,10 @@ class Journal:
         """Return the notes that the line has to hold still."""
         return tuple(n for n in self.notes if n.group == group and n.epoch == line.epoch and n.number > line.seen)
 
+    def of_group(self, group: str) -> tuple[Note, ...]:
+        """Return all notes of a group, whatever its status holds of them."""
+        return tuple(note for note in self.notes if note.group == group)
+
     def pruned(self, holder: str, group: str, version: int, entries: Iterable[Reservation]) -> Journal:
         """Return the journal without what a known version of the group needs no more.
 
@@ -160,12 +165,26 @@ def is_line(entry: Reservation) -> bool:
 
 def is_line_text(text: str) -> bool:
     """Return True for an entry's text that is a line, without reading it: other names in it may be anybody's."""
-    return text.startswith(f"v1 {KIND}/")
+    return _place(text).startswith(f"{KIND}/")
+
+
+def holder_of(text: str) -> str:
+    """Return the journal that the text of a line names, of whatever format; "" where it names none."""
+    return _place(text).rpartition("/")[2]
+
+
+def _place(text: str) -> str:
+    """Return the second word: every version of the format has the place there."""
+    return [*text.split(" ", 2), ""][1]
 
 
 def lines_of(entries: Iterable[Reservation]) -> list[Line]:
-    """Return the lines among the entries; raises ReservationError."""
-    return [Line.of(entry) for entry in entries if is_line(entry)]
+    """Return the lines among the entries; raises ReservationError, also where a process has two."""
+    lines = [Line.of(entry) for entry in entries if is_line(entry)]
+    twice = [name for name, count in Counter(line.holder for line in lines).items() if count > 1]
+    if twice:
+        raise ReservationError(f"{twice[0]} has two allowances")
+    return lines
 
 
 def line_of(entries: Iterable[Reservation], holder: str) -> Line | None:

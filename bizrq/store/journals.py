@@ -7,6 +7,7 @@ version that was read. It does not decide what is noted, nor what becomes of it.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from bizrq.quota.allowance import Journal, JournalUnreadable, Line
 #: The label that tells a journal from other Leases.
 JOURNAL: Final = "quota.biz.group/journal"
 _TEXT: Final = "bizrq.quota.biz.group/journal"
+_NAME: Final = re.compile(re.escape(JOURNALS) + "[0-9a-z]{1,64}")
 _RECALLED: Final = ".recalled.quota.biz.group"
 
 
@@ -93,11 +95,14 @@ class JournalStore:
     async def recall(self, group: str, lines: Iterable[Line]) -> dict[str, Journal]:
         """Mark the journals of these lines and return them by name: what they have noted of them is final.
 
-        A journal that is gone is left out. Raises JournalUnreadable. The mark is a patch: the API server itself repeats
-        that after a conflict, so it passes between the writes of a busy process.
+        A journal that is gone is left out, as is a name that no journal has. Raises JournalUnreadable once the mark is
+        there. The mark is a patch: the API server itself repeats that after a conflict, so it passes between the writes
+        of a busy process.
         """
         found: dict[str, Journal] = {}
         for line in lines:
+            if not _NAME.fullmatch(line.holder):
+                continue
             patch = {"metadata": {"annotations": _marks([(group, line.epoch)])}}
             with contextlib.suppress(NotFound):
                 marked = await self._client.patch(LEASES, line.holder, patch, namespace=self._namespace)

@@ -7,9 +7,8 @@ This file alone decides who is given an allowance and when, and when one is take
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -17,14 +16,24 @@ import structlog
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.lease import LEASES
-from bizrq.quota.allowance import Journal, JournalUnreadable, Line, fold, is_line, is_line_text, sized
+from bizrq.quota.allowance import (
+    Journal,
+    JournalUnreadable,
+    Line,
+    fold,
+    holder_of,
+    is_line,
+    is_line_text,
+    lines_of,
+    sized,
+)
 from bizrq.quota.recount import Recount
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation, reserved_total
 from bizrq.store import processes
 from bizrq.store.journals import JournalStore, StoredJournals
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import QuantityError
-from bizrq.units.resources import Limits, add, growth, larger, subtract_floor, total
+from bizrq.units.resources import Limits, Resources, add, growth, larger, subtract_floor, total
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError
 from controller.watch.cluster import CATCH_UP, Cluster
 
@@ -40,12 +49,58 @@ _SHARED = 0.1
 _LOW = 2
 
 
+#: A line by its holder and epoch; one that cannot be used by its group and text.
+_Key = tuple[str, int | str]
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The readable entries of a group without lines, those that were notes among them, and its lines without those."""
+    """The readable entries of a group without lines, those that were notes among them, and its lines without those.
+
+    `amount` is what all lines hold, in nano-units. `texts` stay as they are: what cannot be read, and lines that nobody
+    of this version can use.
+    """
 
     entries: list[Reservation]
     lines: list[Line]
+    amount: Resources
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The lines of a status: those that can be used, and the others as they would be written.
+
+    A line is of no use that cannot be read, and so are two of one process.
+    """
+
+    lines: list[Line]
+    others: list[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> _Held:
+        by_holder: dict[str, list[tuple[str, Line]]] = {}
+        others: list[str] = []
+        for text in filter(is_line_text, texts):
+            written = text
+            try:
+                written = str(entry := parse_reservation(text))
+                [line] = lines_of([entry])
+            except (ReservationError, QuantityError):
+                others.append(written)
+            else:
+                by_holder.setdefault(line.holder, []).append((written, line))
+        lines = [each[0][1] for each in by_holder.values() if len(each) == 1]
+        others += [text for each in by_holder.values() if len(each) > 1 for text, _ in each]
+        return cls(lines, others)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.others)
+
+    def keys(self, group: str) -> dict[_Key, str]:
+        """Return the journal of each line by its key."""
+        found: dict[_Key, str] = {(line.holder, line.epoch): line.holder for line in self.lines}
+        return {**found, **{(group, text): holder_of(text) for text in self.others}}
 
 
 class Allowances:
@@ -74,11 +129,13 @@ class Allowances:
         self._read: tuple[float, StoredJournals] | None = None
         self._reading: asyncio.Lock = asyncio.Lock()
         #: The lines of each group that this process published, and since when none of some is there any more.
-        self._published: dict[str, frozenset[tuple[str, int]]] = {}
+        self._published: dict[str, frozenset[_Key]] = {}
         self._recalled: dict[str, float] = {}
         #: Since when the journal of a line is gone, and which of them may admit no write any more.
-        self._lost: dict[tuple[str, int], float] = {}
-        self._over: set[tuple[str, int]] = set()
+        self._lost: dict[_Key, float] = {}
+        self._over: set[_Key] = set()
+        #: The version of its group that a line of no use was first fenced at: its journal is marked up to there.
+        self._fenced: dict[_Key, int] = {}
         #: Since when a journal has no process, and the notes that the last look has found.
         self._idle: dict[str, float] = {}
         self._found: frozenset[tuple[str, int]] = frozenset()
@@ -108,9 +165,10 @@ class Allowances:
         self._holders = tuple(sorted(mine[each] for each in running)) if running <= mine.keys() else ()
         held: set[str] = set()
         for group in self._cluster.groups.values():
-            holders = {line.holder for line in _lines(group.status.reservations)}
+            lines = _Held.of(group.status.reservations)
+            holders = set(lines.keys(group.name).values())
             held |= holders
-            if not holders.issubset(self._holders):
+            if lines.others or not holders.issubset(self._holders):
                 self._enqueue(group.name, 0.0)
         notes = {(note.group, note.number) for stored in found.by_name.values() for note in stored.journal.notes}
         for group in {group for group, _ in notes & self._found}:
@@ -138,23 +196,23 @@ class Allowances:
 
         Raises ApiError, Unreachable.
         """
-        lines = _lines(group.status.reservations)
-        if not lines:
-            self._note_published(group, lines)
+        held = _Held.of(group.status.reservations)
+        if not held:
+            self._note_published(group, held)
             return True
         journals = await self._journals_after(group.resource_version)
         if journals is None:
             return False
-        self._note_published(group, lines)
-        await self._recall_foreign(group, lines)
-        await self._find_lost(journals, lines)
+        self._note_published(group, held)
+        await self._recall_foreign(group, held, journals)
+        await self._find_lost(group.name, held)
         return True
 
     def has_read(self, group: GroupObject) -> bool:
         """Return True where the journals were read after this version of the group was written."""
         if self._read is not None and self._read[1].revision >= group.resource_version:
             return True
-        return not _lines(group.status.reservations)
+        return not any(map(is_line_text, group.status.reservations))
 
     async def _journals_after(self, version: int) -> StoredJournals | None:
         async with self._reading:
@@ -164,17 +222,34 @@ class Allowances:
                 read = self._read = began, await self._journals.list()
         return read[1] if read[1].revision >= version else None
 
-    async def _recall_foreign(self, group: GroupObject, lines: Sequence[Line]) -> None:
-        """Mark the lines of processes that do not run, or do not all know lines, and of an older generation."""
+    async def _recall_foreign(self, group: GroupObject, held: _Held, journals: StoredJournals) -> None:
+        """Mark the journals of lines that nobody should use any more.
+
+        These are the lines of processes that do not run, or do not all know lines, those of an older generation, and
+        those of no use. A line of no use may be of any epoch so far, and of any process where it names none.
+        """
         due = [
-            line for line in lines if line.holder not in self._holders or line.generation != group.metadata.generation
+            line
+            for line in held.lines
+            if line.holder not in self._holders or line.generation != group.metadata.generation
         ]
-        if not due or self._read is None:
-            return
-        try:
-            marked = await self._journals.recall(group.name, due)
-        except JournalUnreadable as error:
-            log.error("allowances not recalled", group=group.name, error=str(error))
+        everybody = sorted({*journals.by_name, *journals.unreadable})
+        for text in held.others:
+            log.error("allowance of no use", group=group.name, text=text[:200])
+            self._fenced.setdefault((group.name, text), group.resource_version)
+            names = [holder] if (holder := holder_of(text)) else everybody
+            due += [Line(name, group.resource_version, 0, {}) for name in names]
+        for line in due:
+            try:
+                marked = await self._journals.recall(group.name, [line])
+            except JournalUnreadable as error:
+                log.error("notes of an allowance cannot be read", group=group.name, error=str(error))
+                continue
+            self._note_marked(marked)
+
+    def _note_marked(self, marked: dict[str, Journal]) -> None:
+        """Remember journals as they are since they were marked."""
+        if self._read is None:
             return
         by_name = dict(self._read[1].by_name)
         for name, journal in marked.items():
@@ -182,42 +257,67 @@ class Allowances:
                 by_name[name] = replace(by_name[name], journal=journal)
         self._read = self._read[0], replace(self._read[1], by_name=by_name)
 
-    async def _find_lost(self, journals: StoredJournals, lines: Sequence[Line]) -> None:
-        """Find lines whose journal is gone for so long that no write that it admitted may still come."""
-        lost = {
-            (line.holder, line.epoch) for line in lines if line.holder not in {*journals.by_name, *journals.unreadable}
-        }
-        for key in lost:
+    async def _find_lost(self, group: str, held: _Held) -> None:
+        """Find lines whose notes nobody can read for so long that no write that they admitted may still come."""
+        known = self._read[1].by_name if self._read is not None else {}
+        for key, holder in held.keys(group).items():
+            if holder in known:
+                self._lost.pop(key, None)
+                continue
             since = self._lost.setdefault(key, self._clock())
             if key in self._over or self._clock() - since < LIFETIME / 1000:
                 continue
             revision = await self._client.revision(LEASES, self._namespace)
             caught_up = [await informer.catch_up(revision, CATCH_UP) for informer in self._cluster.informers.all]
             if all(caught_up):
-                log.warning("allowance of a lost journal dropped", journal=key[0])
+                log.warning("allowance dropped whose notes cannot be read", group=group, journal=holder)
                 self._over.add(key)
 
-    def _note_published(self, group: GroupObject, lines: Sequence[Line]) -> None:
-        keys = frozenset((line.holder, line.epoch) for line in lines)
-        if self._published.get(group.name, frozenset()) - keys:
+    def _note_published(self, group: GroupObject, held: _Held) -> None:
+        keys = frozenset(held.keys(group.name))
+        if gone := self._published.get(group.name, frozenset()) - keys:
             self._recalled[group.name] = self._clock()
+            for key in gone:
+                self._lost.pop(key, None)
+                self._fenced.pop(key, None)
+            self._over -= gone
         self._published[group.name] = keys
 
     # In the snapshot.
 
-    def ahead(self, name: str, entries: Iterable[Reservation]) -> Ahead:
-        """Return the entries of a group with what its lines have noted, and the lines that stay."""
-        kept = list(entries)
+    def ahead(self, name: str, entries: Iterable[Reservation], texts: Iterable[str]) -> Ahead:
+        """Return the entries of a group with what its lines have noted, and the lines that stay.
+
+        `texts` are those of the status that cannot be read.
+        """
+        kept, unread = list(entries), list(texts)
         journals = self._read[1].by_name if self._read is not None else {}
+        held = _Held.of([*(str(entry) for entry in kept if is_line(entry)), *unread])
         lines: list[Line] = []
-        for line in _read_lines(kept):
+        for line in held.lines:
             stored = journals.get(line.holder)
             journal = stored.journal if stored is not None else Journal()
             kept, left = fold(kept, line, journal.after(name, line))
             is_over = (line.holder, line.epoch) in self._over
             if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
                 lines.append(left)
-        return Ahead([entry for entry in kept if not is_line(entry)], lines)
+        for text in held.others:
+            holder = holder_of(text)
+            if self._is_fenced(name, text):
+                notes = journals[holder].journal.of_group(name) if holder in journals else ()
+                kept, _ = fold(kept, Line(holder, 0, 0, {}), notes)
+                unread = [each for each in unread if each != text]
+        foreign = [entry for entry in kept if is_line(entry)]
+        amount = total(each.amount for each in (*lines, *foreign))
+        rest = [entry for entry in kept if not is_line(entry)]
+        return Ahead(rest, lines, amount, [*unread, *map(str, foreign)])
+
+    def _is_fenced(self, name: str, text: str) -> bool:
+        """Return True where nobody admits anything by a line of no use any more, and what it admitted is known."""
+        since = self._fenced.get((name, text))
+        stored = self._read[1].by_name.get(holder_of(text)) if self._read is not None else None
+        is_final = stored is not None and since is not None and stored.journal.is_recalled(name, since)
+        return is_final or (name, text) in self._over
 
     def given(
         self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, looked_at: Iterable[Reservation]
@@ -226,6 +326,7 @@ class Allowances:
         lines = {line.holder: line for line in ahead.lines}
         calm = self._clock() - self._recalled.get(group.name, float("-inf")) >= _CALM
         is_open = bool(self._holders) and calm and not any(map(is_cash, hard)) and counted.used.keys() >= hard.keys()
+        is_open = is_open and not any(map(is_line_text, ahead.texts))
         if not is_open or group.metadata.deletion_timestamp is not None or counted.over:
             return ahead.lines
         largest: dict[str, int] = {}
@@ -245,23 +346,3 @@ class Allowances:
             if growth(low, line.amount) and not growth(add(taken, more), free):
                 lines[holder] = replace(line, amount=add(line.amount, more))
         return list(lines.values())
-
-
-def _lines(texts: Iterable[str]) -> list[Line]:
-    """Return the lines of a status that can be read."""
-    entries: list[Reservation] = []
-    for text in texts:
-        if is_line_text(text):
-            with contextlib.suppress(ReservationError, QuantityError):
-                entries.append(parse_reservation(text))
-    return _read_lines(entries)
-
-
-def _read_lines(entries: Iterable[Reservation]) -> list[Line]:
-    found: list[Line] = []
-    for entry in filter(is_line, entries):
-        try:
-            found.append(Line.of(entry))
-        except ReservationError as error:
-            log.error("allowance cannot be read", error=str(error))
-    return found

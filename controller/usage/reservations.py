@@ -43,14 +43,17 @@ class ReservationTracker:
         self._first_seen.pop(name, None)
 
     def of(self, group: GroupObject) -> tuple[list[Reservation], list[str]]:
-        """Return the reservations of a status, and the lines that cannot be read but are too young to be dropped."""
+        """Return the reservations of a status, and the texts that cannot be read and stay.
+
+        They stay for a minute; allowances (`controller.usage.allowances`) until nobody can use them.
+        """
         entries, unreadable = [], []
         ages = self._ages(group.name, group.status.reservations)
         for text in group.status.reservations:
             try:
                 entries.append(parse_reservation(text))
             except (ReservationError, quantity.QuantityError) as error:
-                if ages[_without_base(text)] < LIFETIME / 1000:
+                if is_line_text(text) or ages[_without_base(text)] < LIFETIME / 1000:
                     unreadable.append(text)
                 else:
                     log.error("unreadable reservation dropped", group=group.name, error=str(error))

@@ -36,12 +36,14 @@ from bizrq.quota.allowance import (
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.new_reservation import with_cover
+from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending, unreadable
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.journals import JournalStore
 from bizrq.store.ports import GroupWriter
 from bizrq.units.names import Catalog
+from bizrq.units.quantity import QuantityError
 from bizrq.units.slot import ReservationError
 from webhooks.charging.notes import Notebook
 
@@ -523,7 +525,7 @@ class Reserver:
             account = wire.account_of(stored, self._catalog) if account is None else account
         except GroupUnreadable as error:
             unread = unreadable(Reason.NOT_RECONCILED, group, f"quota {group} cannot be read", str(error))
-            return [unread] * len(batch), None
+            return [_if_of_a_line(stored) or unread] * len(batch), None
         verdicts: list[Verdict] = []
         reserved = False
         for pending in batch:
@@ -562,6 +564,24 @@ def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
 
 def _has_lines(stored: GroupObject) -> bool:
     return any(map(is_line_text, stored.status.reservations))
+
+
+def _if_of_a_line(stored: GroupObject) -> Denied | None:
+    """Return "try again" where only what a process holds ahead cannot be read: the controller removes that."""
+    unread = [text for text in stored.status.reservations if not _is_readable(text)]
+    if not unread or not all(map(is_line_text, unread)):
+        return None
+    return Denied(
+        Reason.BUSY, f"quota {stored.name}: an allowance cannot be read, and ends within some two minutes: try again"
+    )
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        parse_reservation(text)
+    except (ReservationError, QuantityError):
+        return False
+    return True
 
 
 def _last(batch: list[_Pending]) -> float:

@@ -11,8 +11,8 @@ from bizrq.kube.client import KubeClient
 from bizrq.kube.lease import LEASES
 from bizrq.quota.allowance import Line, is_line, is_noted
 from bizrq.quota.reservation import LIFETIME
-from bizrq.quota.verdict import Denied, Granted, Reason
-from bizrq.store.groups import GroupStore
+from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason
+from bizrq.store.groups import GROUPS, GroupStore
 from bizrq.store.journals import JournalStore
 from tests.support.catalog import CATALOG
 from tests.support.cluster import eventually
@@ -129,6 +129,25 @@ async def test_a_refusal_does_not_recall_where_that_would_not_help(
     assert isinstance(verdict, Denied)
     assert verdict.reason is Reason.EXCEEDED
     assert any(map(is_line, await api.entries("nlp")))
+
+
+async def test_growth_beside_a_line_that_cannot_be_read_is_decided_with_what_it_says_it_holds_or_tried_again(
+    api: Api, store: GroupStore, notebook: Notebook
+) -> None:
+    await api.group("nlp", cpu="10")
+    await give(api, store, notebook, "cpu=6")
+    [held] = (await api.read("nlp")).status.reservations
+    for text, small in (held.replace(" seen=0", ""), Granted), (held.replace("v1 ", "v2 "), Denied):
+        group = await api.client.get(GROUPS, "nlp")
+        group["status"]["reservations"] = [text]
+        await api.client.replace(GROUPS, group, subresource="status")
+        await store.read("nlp", 5)
+        assert await notebook.admit("nlp", create("own", "cpu=1"), soon(), None) is None
+        assert isinstance(await other(api).reserve("nlp", create("small", "cpu=3"), soon()), small)
+        verdict = await other(api).reserve("nlp", create("large", "cpu=5"), soon())
+        assert isinstance(verdict, Denied)
+        assert verdict.reason in RETRYABLE
+        assert text in (await api.read("nlp")).status.reservations
 
 
 async def test_a_note_whose_answer_is_lost_stands_and_is_granted(
