@@ -50,6 +50,8 @@ log = structlog.get_logger(__name__)
 _DEFAULT_TIMEOUT = 10.0
 #: The most of these that the network gets, in seconds.
 _TRAVEL = 2.0
+#: The least time that a process that ends has to hand its allowances back, in seconds.
+_HAND_BACK = 5.0
 #: Seconds between two log lines about reviews of strangers.
 _STRANGERS = 60.0
 _DURATION = re.compile(r"(?:(\d{1,4})m)?(?:(\d{1,6}(?:\.\d{1,9})?)s)?(?:(\d{1,7})ms)?", re.ASCII)
@@ -143,12 +145,13 @@ class Webhooks:
     async def drain(self, seconds: float) -> None:
         """Report "draining" on /readyz, and serve on for so long: those who send reviews learn of it late.
 
-        Each answer closes its connection meanwhile.
+        Each answer closes its connection meanwhile. What this process holds ahead of groups goes back first.
         """
         self._draining = True
         if self._listener.is_open:
             self._listener.drain()
-            await asyncio.sleep(seconds)
+            back = self.reserver.hand_back(self._clock() + max(seconds, _HAND_BACK))
+            await asyncio.gather(asyncio.sleep(seconds), back)
 
     async def stop(self) -> None:
         """Report "draining" on /readyz, answer the reviews under way, then close."""

@@ -94,6 +94,8 @@ QUICKLY = 0.02
 
 #: Seconds between two looks at a group whose recalled notes are to be counted.
 _COUNT_WAIT = 0.25
+#: Groups to which a process that ends hands its allowances back at a time.
+_HAND_BACK = 8
 #: Seconds after which nothing more is kept of a group that nothing was asked of.
 IDLE = 60.0
 
@@ -428,7 +430,9 @@ class Reserver:
             try:
                 known = await self._store.read(stored.name, self._left(deadline))
                 if known is not None and _has_lines(known):
-                    await self._recall(known, self._left(deadline))
+                    known = await self._recall(known, self._left(deadline))
+                    if _has_lines(known):
+                        raise StillHeld("the journals of some are gone")
             except Conflict:
                 continue
             except (ApiError, Unreachable, StillHeld) as error:
@@ -438,8 +442,43 @@ class Reserver:
                 return None
         return Denied(Reason.BUSY, f"quota {stored.name}: what processes hold ahead is not back yet: try again")
 
-    async def _recall(self, stored: GroupObject, timeout: float) -> GroupObject:
-        """Drop all lines of this version of the group, and keep what is noted by them as entries.
+    async def hand_back(self, deadline: float) -> None:
+        """Admit nothing more by allowances, and drop those of this process, until the deadline.
+
+        What is left then, the controller takes back once this process does not run any more.
+        """
+        if self._notebook is None:
+            return
+        await self._notebook.close()
+        held = [group.name for group in self._store.values() if self._notebook.holds(group)]
+        at_once = asyncio.Semaphore(_HAND_BACK)
+
+        async def of(group: str) -> bool:
+            async with at_once:
+                return await self._hand_back(group, deadline)
+
+        done = await asyncio.gather(*map(of, held))
+        log.info("allowances handed back", groups=sum(done), left=len(held) - sum(done))
+
+    async def _hand_back(self, group: str, deadline: float) -> bool:
+        """Return True once the group has no line of this process."""
+        notebook = self._notebook
+        while notebook is not None and self._clock() < deadline:
+            try:
+                known = await self._store.read(group, self._left(deadline))
+                if known is not None and notebook.holds(known):
+                    await self._recall(known, self._left(deadline), notebook.name)
+            except Conflict:
+                continue
+            except (ApiError, Unreachable, StillHeld) as error:
+                log.warning("allowance not handed back", group=group, error=str(error))
+                break
+            else:
+                return True
+        return False
+
+    async def _recall(self, stored: GroupObject, timeout: float, holder: str = "") -> GroupObject:
+        """Drop all lines of this version of the group, or one holder's, and keep what is noted by them as entries.
 
         Returns the group as it was written. Raises StillHeld where none can be dropped, besides what writes of a status
         and of a journal raise.
@@ -448,7 +487,8 @@ class Reserver:
             raise StillHeld("this process recalls nothing")
         try:
             account = wire.account_of(stored, self._catalog)
-            entries, lines = list(account.entries()), lines_of(account.entries())
+            entries = list(account.entries())
+            lines = [line for line in lines_of(entries) if holder in ("", line.holder)]
             final = await self._journals.recall(stored.name, lines)
         except (GroupUnreadable, ReservationError, JournalUnreadable) as error:
             raise StillHeld(str(error)) from None

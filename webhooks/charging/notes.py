@@ -87,6 +87,7 @@ class Notebook:
         self._pruned: dict[str, GroupObject] = {}
         self._waiting: list[_Pending] = []
         self._worker: asyncio.Task[None] | None = None
+        self._closed = False
         self.notes = 0
         self.writes = 0
 
@@ -96,8 +97,8 @@ class Notebook:
         return self._name
 
     async def run(self) -> None:
-        """Keep a journal for this process until cancelled: the controller gives allowances to those that have one."""
-        while True:
+        """Keep a journal for this process until closed: the controller gives allowances to those that have one."""
+        while not self._closed:
             if self._name == "":
                 try:
                     self._stored = await self._journals.create(self._identity)
@@ -106,6 +107,17 @@ class Notebook:
                 except (ApiError, Unreachable) as error:
                     log.warning("journal of allowances not stored", error=str(error))
             await asyncio.sleep(_AGAIN)
+
+    async def close(self) -> None:
+        """Admit nothing more, and return once no write of the journal is under way."""
+        self._closed = True
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    def holds(self, stored: GroupObject) -> bool:
+        """Return True where this version of the group has a line of this process."""
+        # Cheaper than to read the entries, and most groups have none.
+        return bool(self._name) and any(f"/{self._name} " in text for text in stored.status.reservations)
 
     async def admit(self, group: str, charge: Charge, deadline: float, check: Check | None) -> Granted | None:
         """Return Granted once a note of the charge is stored; None where that has to be decided by the group itself."""
@@ -123,10 +135,7 @@ class Notebook:
 
     def _may_hold(self, group: str, charge: Charge) -> bool:
         stored = self._groups.cached(group)
-        if not self._name or stored is None or not is_plain(charge):
-            return False
-        # Cheaper than to read the entries, and most groups have no line of ours.
-        return any(f"/{self._name} " in text for text in stored.status.reservations)
+        return not self._closed and stored is not None and is_plain(charge) and self.holds(stored)
 
     async def _serve(self) -> None:
         batch: list[_Pending] = []

@@ -204,3 +204,51 @@ async def test_who_comes_along_with_one_that_fails_is_left_to_the_group_at_once(
     assert await asyncio.gather(failing, beside) == [None, None]
     assert clock() - began < 4
     assert isinstance(await notebook.admit("nlp", create("next", "cpu=1"), soon(), None), Granted)
+
+
+async def test_a_process_that_ends_hands_its_lines_back_and_no_others(
+    api: Api, store: GroupStore, notebook: Notebook, through: KubeClient
+) -> None:
+    clock = asyncio.get_running_loop().time
+    ends = Reserver(
+        store,
+        clock=clock,
+        now=lambda: NOW - LIFETIME,
+        catalog=CATALOG,
+        journals=JournalStore(through, SYSTEM),
+        notebook=notebook,
+    )
+    beside = await JournalStore(api.client, SYSTEM).create("beside")
+    for name in ("nlp", "cv"):
+        await api.group(name, cpu="100")
+        group = await api.read(name)
+        lines = [Line(holder, group.resource_version, 1, res("cpu=6")).entry for holder in (notebook.name, beside.name)]
+        await api.count(name, *lines)
+        await store.read(name, 5)
+    assert isinstance(await ends.reserve("nlp", create("noted", "cpu=2"), soon()), Granted)
+    assert notebook.notes == 1
+    under_way = asyncio.create_task(ends.reserve("nlp", create("late", "cpu=2"), soon()))
+    await asyncio.sleep(0)
+    await ends.hand_back(soon())
+    assert isinstance(await under_way, Granted)
+    left = {name: await api.entries(name) for name in ("nlp", "cv")}
+    assert [[entry.slot.name for entry in each if is_line(entry)] for each in left.values()] == [[beside.name]] * 2
+    assert {entry.slot.name for entry in left["nlp"] if not is_line(entry)} == {"noted", "late"}
+    noted = notebook.notes
+    assert isinstance(await ends.reserve("nlp", create("after", "cpu=2"), soon()), Granted)
+    assert notebook.notes == noted
+
+
+async def test_an_edit_waits_for_the_line_of_a_journal_that_is_gone(
+    api: Api, store: GroupStore, notebook: Notebook
+) -> None:
+    await api.group("nlp", cpu="100")
+    group = await api.read("nlp")
+    gone = await JournalStore(api.client, SYSTEM).create("gone")
+    await api.client.delete(LEASES, gone.name, SYSTEM)
+    lines = [Line(holder, group.resource_version, 1, res("cpu=6")).entry for holder in (notebook.name, gone.name)]
+    stored = await api.count("nlp", *lines)
+    busy = await other(api).recall(stored, soon())
+    assert busy is not None
+    assert busy.reason is Reason.BUSY
+    assert [entry.slot.name for entry in await api.entries("nlp")] == [gone.name]
