@@ -6,7 +6,7 @@ This file alone names them. Where client-go has a metric of the same meaning, th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from urllib.parse import urlsplit
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -55,15 +55,20 @@ def observed(client: KubeClient) -> KubeClient:
     return client
 
 
-@contextmanager
-def counted_write() -> Iterator[None]:
+def counted_write() -> AbstractContextManager[None]:
     """Count one write of a group's status by its result: `done`, `conflict` or `failed`."""
+    return counted(STATUS_WRITES)
+
+
+@contextmanager
+def counted(writes: Counter) -> Iterator[None]:
+    """Count one write by its result: `done`, `conflict` or `failed`."""
     try:
         yield
     except (ApiError, Unreachable) as error:
-        STATUS_WRITES.labels("conflict" if isinstance(error, Conflict) else "failed").inc()
+        writes.labels("conflict" if isinstance(error, Conflict) else "failed").inc()
         raise
-    STATUS_WRITES.labels("done").inc()
+    writes.labels("done").inc()
 
 
 class WatchAges(Collector):

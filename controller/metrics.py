@@ -13,6 +13,7 @@ LEADER = Gauge(
     "leader_election_master_status", "1 while this process holds the Lease of that name, 0 while it waits", ["name"]
 )
 PAUSED = Gauge("bizrq_paused", "1 while bizrq is paused, as the leader sees it")
+FOLDED = Counter("bizrq_allowance_notes_folded_total", "Notes that counts moved from journals to statuses")
 REGISTRATION_WRITES = Counter("bizrq_registration_writes_total", "Writes of the webhook registration", ["result"])
 
 #: The bounds in seconds of what waits and works.
@@ -32,6 +33,8 @@ SELF_USED = GroupFamily("bizrq_group_self_used", "What a group's own workloads u
 RESERVED = GroupFamily(
     "bizrq_group_reserved", "What is reserved in a group and not yet counted as used, in base units", by="resource"
 )
+AHEAD = GroupFamily("bizrq_group_ahead", "What webhook processes hold ahead of a group, in base units", by="resource")
+ALLOWANCES = GroupFamily("bizrq_group_allowances", "Webhook processes that hold an allowance of a group")
 CASH_USED = GroupFamily("bizrq_cash_used_ratio", "Used share of a card-hour budget", by="resource")
 CASH_EXHAUSTION = GroupFamily(
     "bizrq_cash_exhaustion_timestamp_seconds",
@@ -43,6 +46,6 @@ DRIFT = GroupCounter("bizrq_drift_total", "Recounts that found more stored than 
 CACHE_CORRECTED = GroupCounter("bizrq_usage_cache_corrected_total", "Cached usage that a full check had to correct")
 
 #: Those that say what is counted now; the others count on while a group cannot be read.
-COUNTED = (HARD, USED, SELF_USED, RESERVED, CASH_USED, CASH_EXHAUSTION, MISMATCHES)
+COUNTED = (HARD, USED, SELF_USED, RESERVED, AHEAD, ALLOWANCES, CASH_USED, CASH_EXHAUSTION, MISMATCHES)
 #: All that belong to groups.
 OF_GROUPS = (*COUNTED, DRIFT, CACHE_CORRECTED)

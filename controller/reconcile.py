@@ -21,7 +21,7 @@ from bizrq.hours import metering
 from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
 from bizrq.kube.events import EventRecorder
-from bizrq.quota.allowance import looked_at
+from bizrq.quota.allowance import Line, looked_at
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
 from bizrq.quota.reservation import Reservation
 from bizrq.units.names import Catalog
@@ -29,13 +29,14 @@ from bizrq.units.resources import Limits, Resources, add, restrict, subtract_flo
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
 from bizrq.workloads.config import CountingConfig
+from controller import metrics
 from controller.enforcement import EnforcementWatch
 from controller.freshness import Freshness, VersionTracker
 from controller.hours.budget_forecast import BudgetForecaster, BudgetState
 from controller.hours.record import RecordReconciler, RecordResult
 from controller.hours.record_store import RecordStore
 from controller.overlap import OverlapList
-from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions, scarcest
+from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions, measure_ahead, scarcest
 from controller.status_writer import StatusWriter
 from controller.usage.allowances import Allowances
 from controller.usage.claim_payers import ClaimPayers
@@ -79,6 +80,9 @@ class _Report:
     leftovers: frozenset[str]
     #: Pods may not be seen yet that a reservation holds.
     is_unseen: bool
+    #: What processes hold ahead with this status, and how many notes it has taken over.
+    lines: list[Line]
+    moved: int
 
 
 class Reconciler:
@@ -365,7 +369,8 @@ class Reconciler:
             hold=group.status.hold,
         )
         is_unseen = any(state is WriteState.UNSEEN for _, state in sightings)
-        return status, _Report(hard, counted, findings, hours, frozenset(usage.leftovers), is_unseen)
+        left = frozenset(usage.leftovers)
+        return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, ahead.moved)
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
         """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
@@ -401,6 +406,9 @@ class Reconciler:
         if stored is not None:
             self._cluster.payers.read_own(stored, status.payers)
         if report is not None:
+            if stored is not None:
+                metrics.FOLDED.inc(report.moved)
+            measure_ahead(group.name, report.lines)
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
             self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))

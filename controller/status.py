@@ -20,12 +20,13 @@ from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.hours.alerts import BudgetLevel, crossed, low_condition
 from bizrq.hours.budget import BudgetTerms
 from bizrq.kube.events import EventRecorder
+from bizrq.quota.allowance import Line
 from bizrq.quota.recount import Recount
 from bizrq.quota.reservation import reserved_total
 from bizrq.units import quantity
 from bizrq.units.names import Catalog, is_cash, sort_key
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Limits, Resources, nonzero, percent_of, restrict
+from bizrq.units.resources import Limits, Resources, nonzero, percent_of, restrict, total
 from bizrq.units.times import format_timestamp
 from controller import metrics
 from controller.hours.budget_forecast import BudgetState
@@ -155,6 +156,13 @@ def _measure(group: str, hard: Limits, counted: Recount) -> None:
         (metrics.RESERVED, {name: reserved.get(name, 0) for name in hard}),
     ):
         family.set(group, {name: amount / NANO for name, amount in amounts.items()})
+
+
+def measure_ahead(group: str, lines: Sequence[Line]) -> None:
+    """Set the metrics of what processes hold ahead of a group; a group without lines has none."""
+    ahead = total(line.amount for line in lines)
+    metrics.AHEAD.set(group, {name: amount / NANO for name, amount in ahead.items()})
+    metrics.ALLOWANCES.set(group, {"": len(lines)} if lines else {})
 
 
 def _measure_hours(group: str, hours: HoursReport) -> None:

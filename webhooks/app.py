@@ -84,7 +84,9 @@ class Webhooks:
         self.store = GroupStore(client, on_change=self.payers.on_group)
         journals = JournalStore(client, namespace)
         self.notebook = (
-            Notebook(journals, self.store, identity=identity, catalog=settings.catalog, clock=clock)
+            Notebook(
+                journals, self.store, identity=identity, catalog=settings.catalog, clock=clock, measures=Measured()
+            )
             if identity
             else None
         )

@@ -58,13 +58,14 @@ class Ahead:
     """The readable entries of a group without lines, those that were notes among them, and its lines without those.
 
     `amount` is what all lines hold, in nano-units. `texts` stay as they are: what cannot be read, and lines that nobody
-    of this version can use.
+    of this version can use. `moved` is the number of notes that became entries.
     """
 
     entries: list[Reservation]
     lines: list[Line]
     amount: Resources
     texts: list[str]
+    moved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +295,13 @@ class Allowances:
         journals = self._read[1].by_name if self._read is not None else {}
         held = _Held.of([*(str(entry) for entry in kept if is_line(entry)), *unread])
         lines: list[Line] = []
+        moved = 0
         for line in held.lines:
             stored = journals.get(line.holder)
             journal = stored.journal if stored is not None else Journal()
-            kept, left = fold(kept, line, journal.after(name, line))
+            notes = journal.after(name, line)
+            moved += len(notes)
+            kept, left = fold(kept, line, notes)
             is_over = (line.holder, line.epoch) in self._over
             if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
                 lines.append(left)
@@ -310,7 +314,7 @@ class Allowances:
         foreign = [entry for entry in kept if is_line(entry)]
         amount = total(each.amount for each in (*lines, *foreign))
         rest = [entry for entry in kept if not is_line(entry)]
-        return Ahead(rest, lines, amount, [*unread, *map(str, foreign)])
+        return Ahead(rest, lines, amount, [*unread, *map(str, foreign)], moved)
 
     def _is_fenced(self, name: str, text: str) -> bool:
         """Return True where nobody admits anything by a line of no use any more, and what it admitted is known."""

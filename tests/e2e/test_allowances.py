@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from prometheus_client import REGISTRY
 
 from bizrq.kube.client import ApiError, TooManyRequests
 from bizrq.quota.allowance import KIND
 from bizrq.store.groups import GROUPS
+from controller.metrics import ALLOWANCES
 from tests.support.cluster import Cluster, eventually
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, deployment, group
 from tests.support.serving import Parts
@@ -75,6 +77,10 @@ async def used(parts: Parts, name: str, amount: str) -> None:
     await eventually(counted, 60, f"{amount} of {name} are used")
 
 
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
 def notes(parts: Parts) -> int:
     return sum(webhooks.notebook.notes for webhooks, _ in parts.running if webhooks.notebook is not None)
 
@@ -83,11 +89,15 @@ async def test_creates_within_an_allowance_are_admitted_by_notes_and_counted(par
     await stored_group(parts, unique, 10_000)
     assert await create(parts, unique, 0) == ""
     await has_lines(parts, unique)
-    before = notes(parts)
+    before, measured = notes(parts), sample("bizrq_allowance_notes_total")
     answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 61)))
     assert set(answers) == {""}
     assert notes(parts) - before >= 50
+    assert sample("bizrq_allowance_notes_total") - measured == notes(parts) - before
     await used(parts, unique, "61")
+    assert sample("bizrq_allowance_notes_folded_total") >= notes(parts) - before
+    assert sample("bizrq_journal_writes_total", result="done") > 0
+    assert f'bizrq_group_allowances{{group="{unique}"}} 2' in b"".join(ALLOWANCES.snapshot()).decode()
 
 
 async def test_a_storm_is_admitted_exactly_up_to_the_brim(parts: Parts, unique: str) -> None:
@@ -95,12 +105,13 @@ async def test_a_storm_is_admitted_exactly_up_to_the_brim(parts: Parts, unique: 
     await stored_group(parts, unique, 100)
     assert await create(parts, unique, 0) == ""
     await has_lines(parts, unique)
-    before = notes(parts)
+    before, recalls = notes(parts), sample("bizrq_allowance_recalls_total")
     answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 131)))
     refused = [answer for answer in answers if answer]
     assert all("exceeded quota" in answer for answer in refused), set(refused)
     assert len(refused) == 31
     assert notes(parts) > before
+    assert sample("bizrq_allowance_recalls_total") > recalls
     await used(parts, unique, "100")
     status = (await parts.client.get(GROUPS, unique))["status"]
     assert not any(KIND in text for text in status.get("reservations", ()))

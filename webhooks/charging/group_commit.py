@@ -115,6 +115,10 @@ class Measures(Protocol):
         """Return a context in which a group's status is written once."""
         ...
 
+    def recalled(self, allowances: int) -> None:
+        """So many allowances of a group were taken back."""
+        ...
+
 
 class _Unmeasured:
     def waited(self, seconds: float) -> None: ...
@@ -123,6 +127,8 @@ class _Unmeasured:
 
     def writing(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def recalled(self, allowances: int) -> None: ...
 
 
 class StillHeld(Exception):
@@ -217,7 +223,6 @@ class Reserver:
         #: Queues that hold an account, the latest written last.
         self._with_account: dict[_Queue, None] = {}
         self._backoff = EditBackoff(clock)
-        self.recalls = 0
         self.writes = 0
         self.conflicts = 0
 
@@ -497,8 +502,10 @@ class Reserver:
         for line in lines:
             if line.holder in final:
                 entries, _ = fold(entries, line, final[line.holder].after(stored.name, line), noted=True)
-        self.recalls += 1
-        return await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
+        with self._measures.writing():
+            made = await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
+        self._measures.recalled(sum(line.holder in final for line in lines))
+        return made
 
     async def _write(
         self, group: str, queue: _Queue, stored: GroupObject, account: Account, timeout: float

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -36,6 +38,25 @@ MAX_JOURNAL = 100_000
 _AGAIN = 1.0
 
 Check = Callable[[GroupObject], Denied | None]
+
+
+class NoteMeasures(Protocol):
+    """Is told of what is noted and written."""
+
+    def noted(self, creates: int) -> None:
+        """So many creates were admitted by allowances."""
+        ...
+
+    def writing_journal(self) -> AbstractContextManager[None]:
+        """Return a context in which the journal is written once."""
+        ...
+
+
+class _Unmeasured:
+    def noted(self, creates: int) -> None: ...
+
+    def writing_journal(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +90,7 @@ class Notebook:
         catalog: Catalog,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         clock: Callable[[], float] = time.monotonic,
+        measures: NoteMeasures | None = None,
     ) -> None:
         """`now` is the time of day in milliseconds, `clock` what deadlines are in, in seconds."""
         self._journals = journals
@@ -77,6 +99,7 @@ class Notebook:
         self._catalog = catalog
         self._now = now
         self._clock = clock
+        self._measures = measures or _Unmeasured()
         #: The journal as it is stored, None while that is not known or none is there.
         self._stored: StoredJournal | None = None
         self._name = ""
@@ -168,7 +191,8 @@ class Notebook:
                 return
             self._tried = max(self._tried, journal.last)
             try:
-                self._stored = await self._journals.write(old, journal)
+                with self._measures.writing_journal():
+                    self._stored = await self._journals.write(old, journal)
             except (ApiError, Unreachable, JournalUnreadable) as error:
                 # It may be stored for all that: a note that stands there without an answer costs its room for a while.
                 self._stored = None
@@ -178,6 +202,7 @@ class Notebook:
                 continue
             self.writes += 1
             self.notes += len(noted)
+            self._measures.noted(len(noted))
             for pending, granted in noted.items():
                 _answer(pending, granted)
             return

@@ -83,6 +83,8 @@ class Noted:
     def waited(self, seconds: float) -> None:
         self.waits.append(seconds)
 
+    def recalled(self, allowances: int) -> None: ...
+
     def decided(self, charges: int) -> None:
         self.batches.append(charges)
 
