@@ -25,7 +25,7 @@ _ALONE = frozenset({"--metrics-anonymous", "--allowances"})
 #: Flags that install gives to a process or not: it says itself what becomes of them.
 _OPTIONAL = frozenset(
     {
-        *(_CLIENT_CA, "--client-name", "--metrics-anonymous", "--config", "--drain-delay"),
+        *(_CLIENT_CA, "--client-name", "--metrics-anonymous", "--config", "--drain-delay", "--allowances"),
         *("--cert-dir", "--oidc-issuer", "--oidc-client-id", "--oidc-client-secret"),
     }
 )
@@ -35,6 +35,7 @@ FLAGS: Mapping[str, str] = {
     "replicas": "--replicas",
     "metrics_anonymous": "--metrics-anonymous",
     "drain_delay": "--drain-delay",
+    "allowances": "--allowances",
     "log_format": "--log-format",
     "log_level": "--log-level",
     "api_priority": "--api-priority",
@@ -198,6 +199,7 @@ _OF_PROCESSES: Mapping[str, Callable[[Object], Any]] = {
     "replicas": _replicas,
     "metrics_anonymous": lambda deployment: "--metrics-anonymous" in _options(deployment) or None,
     "drain_delay": _option("--drain-delay", int),
+    "allowances": lambda deployment: "--allowances" in _options(deployment) or None,
     "log_format": _option("--log-format", LogFormat),
     "log_level": _option("--log-level", LogLevel),
 }

@@ -88,7 +88,8 @@ class InstallPlan:
 
     `client_ca` is the PEM text of the CA of the API server's client certificate, "" for none, and `client_name` its
     common name. `api_servers` are the CIDRs from which the API servers come; without one there is no NetworkPolicy.
-    `drain_delay` is the number of seconds that the webhooks serve on after SIGTERM.
+    `drain_delay` is the number of seconds that the webhooks serve on after SIGTERM. With `allowances` they admit ahead
+    of the write.
     """
 
     namespace: str
@@ -101,6 +102,7 @@ class InstallPlan:
     metrics_anonymous: bool = False
     api_priority: bool = True
     drain_delay: int = DRAIN_DELAY
+    allowances: bool = False
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
 
@@ -234,6 +236,8 @@ def _webhooks(plan: InstallPlan) -> Object:
         # The process reads it again when it changes, so a new CA starts no new pods.
         mounts[_CLIENTS] = {"name": "client-ca", "configMap": {"name": CLIENT_CA}}
         arguments += ["--client-ca", f"{_CLIENTS}/ca.crt", "--client-name", plan.client_name]
+    if plan.allowances:
+        arguments.append("--allowances")
     return deployment(
         WEBHOOKS,
         plan,

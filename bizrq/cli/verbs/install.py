@@ -77,6 +77,12 @@ def install(
             f"at first {flags.DRAIN_DELAY}.",
         ),
     ] = None,
+    allowances: Annotated[
+        bool | None,
+        typer.Option(
+            help="Let webhooks admit ahead of the write where groups have plenty of room; at first --no-allowances."
+        ),
+    ] = None,
     log_format: Annotated[
         flags.LogFormat | None, typer.Option(help="Form of a line of the log; at first text.")
     ] = None,
@@ -150,6 +156,7 @@ def install(
         replicas=replicas,
         metrics_anonymous=metrics_anonymous,
         drain_delay=drain_delay,
+        allowances=allowances,
         log_format=log_format,
         log_level=log_level,
         api_priority=api_priority,

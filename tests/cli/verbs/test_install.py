@@ -336,6 +336,7 @@ KEPT_FLAGS: dict[str, tuple[list[str], str, list[str]]] = {
     "image": (["--image", f"r.corp/bizrq@sha256:{'0' * 64}"], f"--image=r.corp/bizrq@sha256:{'0' * 64}", ["--image=b"]),
     "replicas": (["--replicas", "3"], "--replicas=3", ["--replicas", "2"]),
     "metrics_anonymous": (["--metrics-anonymous"], "--metrics-anonymous", ["--no-metrics-anonymous"]),
+    "allowances": (["--allowances"], "--allowances", ["--no-allowances"]),
     "drain_delay": (["--drain-delay", "0"], "--drain-delay=0", ["--drain-delay", "10"]),
     "log_format": (["--log-format", "json"], "--log-format=json", ["--log-format", "text"]),
     "log_level": (["--log-level", "debug"], "--log-level=debug", ["--log-level", "error"]),
@@ -473,11 +474,11 @@ async def test_an_image_of_another_repository_stays_and_is_named_if_its_tag_is_a
 async def test_a_flag_of_somebody_else_is_not_taken_away_silently(installed: Bizrq, client: KubeClient) -> None:
     base = ("install", "-n", "default", "--no-wait", "--image", "r/bizrq:1", "--drain-delay", "7")
     assert (await installed(*base)).code == 0
-    await _edit(client, lambda command: [*command, "--allowances", "--metrics-port=9099"])
+    await _edit(client, lambda command: [*command, "--host=::1", "--metrics-port=9099"])
     result = await installed(*base[:-4])
     assert result.err.splitlines() == [
         "bizrq: kept: --image=r/bizrq:1 --drain-delay=7; a flag that is given wins",
-        "bizrq: deployment.apps/bizrq-webhooks loses what install has no flag for: --allowances, --metrics-port",
+        "bizrq: deployment.apps/bizrq-webhooks loses what install has no flag for: --host, --metrics-port",
     ]
     for flag, value in (("--drain-delay", "soon"), ("--log-level", "loud")):
         await _edit(client, lambda command, flag=flag, value=value: _with(command, flag, value))
