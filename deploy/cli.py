@@ -43,7 +43,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 |---|---|
 | `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, `counted` (when the group was recounted last), and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
 | `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
-| `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `events` |
+| `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `ahead`, `events` |
 | `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread`, `later` |
 | `explain -f`: a list | the keys of `fit`, and `because` |
 | `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `ending`, `remarks`, `oneMore` (as from `fit`, or null), `later` |

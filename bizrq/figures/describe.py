@@ -99,6 +99,7 @@ def plain_description(found: GroupDescription) -> dict[str, Any]:
         ],
         "leftovers": list(found.view.group.status.leftovers),
         "reservations": [str(entry) for entry in found.view.reservations],
+        "ahead": [str(entry) for entry in found.view.ahead],
         "events": None
         if events is None
         else [{"time": each.time, "reason": each.reason, "message": each.message} for each in events],

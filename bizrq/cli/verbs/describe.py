@@ -100,6 +100,9 @@ def _print(page: GroupDescription) -> None:
 
         reserved = [f"{e.slot} until {format_timestamp(e.expires)}: {amounts_text(e.extra)}" for e in view.reservations]
         _section(console, "Reserved but not counted yet", reserved)
+    if view.ahead:
+        held = [f"{entry.slot.name}: {amounts_text(entry.amount)}" for entry in view.ahead]
+        _section(console, "Reserved by webhook processes, which admit by it", held)
     lines = [f"{ago(e.time)} ago, {e.reason}: {e.message}" for e in events or ()]
     _section(console, "Events", lines or ["none" if events is not None else f"unknown: you may not read {OF_EVENTS}"])
     _section(console, "Versions", _versions(view))

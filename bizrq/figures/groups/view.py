@@ -14,6 +14,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import Condition, GroupObject, GroupUnreadable
 from bizrq.figures.errors import NotThere, Unreadable
 from bizrq.figures.words import alternatives
+from bizrq.quota.allowance import is_line, without_lines
 from bizrq.quota.reservation import Reservation, reserved_total
 from bizrq.units import base, hierarchy, names, quantity
 from bizrq.units.names import UnknownResource
@@ -25,8 +26,8 @@ class ResourceView:
     """One resource of one group, in nano-units; an amount is None until the first recount.
 
     `used` is the sum of `self_used`, by the group's own workloads, and `granted`, to its children. `reserved` is not
-    counted yet. `left` is `hard` minus used and reserved, below 0 if the group is over quota. `base` is the resource of
-    which this one is a model, "" if it is none.
+    counted yet, or held ahead by processes. `left` is `hard` minus used and reserved, below 0 if the group is over
+    quota. `base` is the resource of which this one is a model, "" if it is none.
     """
 
     resource: str
@@ -75,11 +76,16 @@ class ResourceView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """One group with the resources to show."""
+    """One group with the resources to show.
+
+    `reservations` are of changes that were admitted, `ahead` is what webhook processes may admit by themselves. Both
+    are in the figure `reserved` of each resource.
+    """
 
     group: GroupObject
     resources: tuple[ResourceView, ...]
     reservations: tuple[Reservation, ...]
+    ahead: tuple[Reservation, ...]
     children: tuple[str, ...]
     #: False where the user may not list groups: then there may be more children.
     is_complete: bool = True
@@ -252,7 +258,8 @@ def group_view(
         ResourceView(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))
     )
-    return GroupView(group, figures, entries, children, is_complete)
+    ahead = tuple(filter(is_line, entries))
+    return GroupView(group, figures, tuple(without_lines(entries)), ahead, children, is_complete)
 
 
 def _base(name: str, catalog: names.Catalog) -> str:

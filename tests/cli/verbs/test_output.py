@@ -17,6 +17,7 @@ import yaml
 
 from bizrq.figures.words import alternatives
 from bizrq.kube.client import Resource
+from bizrq.quota.allowance import Line
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, until_interrupted
 from tests.support.objects import group
@@ -287,6 +288,24 @@ async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
     assert [w["name"] for w in page["workloads"]] == ["chat", "search"]
     assert page["workloads"][0]["usage"]["limits.cpu.A4"] == {"unit": "millicores", "amount": 4_000}
     assert [c["type"] for c in page["conditions"]] == ["Ready", "OverQuota"]
+
+
+async def test_describe_shows_what_processes_hold_ahead_apart_from_what_is_reserved(bizrq: Bizrq) -> None:
+    stored = await bizrq.client.get(GROUPS, "nlp")
+    before = stored["status"].get("reservations", [])
+    line = Line("bizrq-webhooks-journal-1", 7, 1, {"limits.cpu": 1_000_000_000}).entry.line
+    stored["status"]["reservations"] = sorted([*before, line])
+    stored = await bizrq.client.replace(GROUPS, stored, subresource="status")
+    try:
+        [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
+        assert (page["reservations"], page["ahead"]) == (before, [line])
+        shown = (await bizrq("describe", "nlp", width=80)).ageless
+        head = "Reserved by webhook processes, which admit by it:\n"
+        assert f"{head}  bizrq-webhooks-journal-1: limits.cpu=1\n" in shown
+        assert "processes.quota.biz.group" not in shown
+    finally:
+        stored["status"]["reservations"] = before
+        await bizrq.client.replace(GROUPS, stored, subresource="status")
 
 
 async def test_describe_shows_the_events_of_this_very_group_and_no_escapes(bizrq: Bizrq) -> None:
