@@ -10,7 +10,7 @@ UV := .venv/bin/uv
 # The build backend comes from the lock too, so the project is built after it is there, and with it.
 SYNC := sync --quiet --frozen --active --inexact --extra sandbox --group build
 BIN := .venv/bin
-PYTEST = $(BIN)/pytest -q -n 5 --dist loadgroup
+PYTEST = $(BIN)/pytest -q -n 8 --dist loadgroup
 
 .PHONY: help setup demo test test-real test-browser lint types imports collected unit bench reliability images clean
 

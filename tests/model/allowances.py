@@ -214,13 +214,18 @@ def known_of(world: World, scenario: Scenario) -> Known | None:
 
 @remembered
 def _cached(known: Known, name: str) -> Cached:
-    line = line_of(entries_of(known.status), name)
+    line = next((line for line in lines_in(known.status) if line.holder == name), None)
     return Cached(str(line.entry) if line is not None else "", known.generation, known.status.given)
 
 
 @remembered
 def entries_of(status: Status) -> tuple[Reservation, ...]:
     return tuple(map(parse_reservation, status.entries))
+
+
+@remembered
+def lines_in(status: Status) -> tuple[Line, ...]:
+    return tuple(lines_of(entries_of(status)))
 
 
 def with_base(world: World, scenario: Scenario, base: explorer.World) -> World:
@@ -383,9 +388,9 @@ def _refused(
     return f"{number} refused though it fits: {known.status}" if fits else ""
 
 
-def _is_counted(world: World, entry: Reservation) -> bool:
-    """Whether `used` holds the object of a create already."""
-    return entry.is_create and entry.uid in world.counted
+def _is_in(counted: Collection[str], entry: Reservation) -> bool:
+    """Whether `used`, which is the sum of what was counted, holds the object of a create already."""
+    return entry.is_create and entry.uid in counted
 
 
 def _learn(world: World, scenario: Scenario, rules: Rules, number: int, holder: Holder) -> Iterator[tuple[str, World]]:
@@ -431,8 +436,7 @@ def _live(world: World, scenario: Scenario, rules: Rules, number: int, holder: H
 
 def _recall(world: World, scenario: Scenario, rules: Rules, known: Known) -> Iterator[tuple[str, World]]:
     """Somebody marks a journal, and drops the line with what is noted by it. It may stop in between."""
-    entries = entries_of(known.status)
-    for line in lines_of(entries):
+    for line in lines_in(known.status):
         number = int(line.holder[1:])
         journal = world.journals[number]
         if journal is None:
@@ -514,7 +518,7 @@ def _older(world: World, scenario: Scenario, rules: Rules, number: int, known: K
     after = explorer.recounted(world.base, scenario, rules, number, scenario.ahead, rest)
     if after is None:
         return None
-    kept = [line.entry for line in lines_of(entries_of(known.status))]
+    kept = [line.entry for line in lines_in(known.status)]
     return after._replace(entries=lines([*entries_of(after), *kept]))
 
 
@@ -529,7 +533,7 @@ def _statuses(
     """What a count may write: with the lines as they are, or with more of them."""
     entries = list(entries_of(known.status))
     kept: list[Line] = []
-    for line in lines_of(entries):
+    for line in lines_in(known.status):
         journal = journals[int(line.holder[1:])]
         notes = journal.after(scenario.ahead, line) if journal is not None else ()
         entries, left = rules.folded(entries, line, notes, noted=False)
@@ -575,19 +579,20 @@ class Sums(NamedTuple):
     twice: dict[str, int]
 
 
-def _sums(world: World, scenario: Scenario, known: Known) -> Sums:
-    entries = entries_of(known.status)
-    held = [each for each in without_lines(entries) if not (is_noted(each) and _is_counted(world, each))]
+@remembered
+def _sums(status: Status, journals: tuple[Journal | None, ...], counted: tuple[str, ...], ahead: str) -> Sums:
+    """The sums of the group `ahead` where `used` is that of the objects `counted`."""
+    held = [each for each in without_lines(entries_of(status)) if not (is_noted(each) and _is_in(counted, each))]
     noted: list[Resources] = []
     twice: list[Resources] = []
-    for line in lines_of(entries):
-        journal = world.journals[int(line.holder[1:])]
-        notes = journal.after(scenario.ahead, line) if journal is not None else ()
+    for line in lines_in(status):
+        journal = journals[int(line.holder[1:])]
+        notes = journal.after(ahead, line) if journal is not None else ()
         noted.append(spent(notes) if journal is not None else line.amount)
-        twice.append(spent(note for note in notes if _is_counted(world, note.entry)))
+        twice.append(spent(note for note in notes if _is_in(counted, note.entry)))
     return Sums(
-        add(dict(known.status.used or ()), reserved_total(held)),
-        total(line.amount for line in lines_of(entries)),
+        add(dict(status.used or ()), reserved_total(held)),
+        total(line.amount for line in lines_in(status)),
         total(noted),
         total(twice),
     )
@@ -604,16 +609,17 @@ def broken(before: World, world: World, scenario: Scenario) -> str | None:
     known, was = known_of(world, scenario), known_of(before, scenario)
     if known is None:
         return None
-    for line in lines_of(entries_of(known.status)):
+    for line in lines_in(known.status):
         journal = world.journals[int(line.holder[1:])]
         if journal is not None and growth(spent(journal.after(scenario.ahead, line)), line.amount):
             return f"{line.holder} has noted more than its line holds"
-    sums = _sums(world, scenario, known)
+    sums = _sums(known.status, world.journals, world.counted, scenario.ahead)
+    earlier = _sums(was.status, before.journals, before.counted, scenario.ahead) if was is not None else None
     for name, ceiling in known.hard:
         stored = balances[scenario.ahead].demanded.get(name, 0)
         if stored > sums.held.get(name, 0) + sums.noted.get(name, 0):
             return f"I2: {stored} of {name} is stored, and {sums} holds it"
-        most = ceiling if was is None else max(ceiling, _taken(_sums(before, scenario, was), name))
+        most = ceiling if earlier is None else max(ceiling, _taken(earlier, name))
         if _taken(sums, name) > most:
             return f"{_taken(sums, name)} of {name} is taken, more than its hard and than before: {sums}"
     return None
@@ -624,8 +630,17 @@ def _taken(sums: Sums, name: str) -> int:
 
 
 def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
-    """What is still held once all requests are over, everything is recalled, and a controller has seen it all."""
-    world = world._replace(recalls=(), holders=tuple(each._replace(state="down") for each in world.holders))
+    """What is still held once all requests are over, everything is recalled, and a controller has seen it all.
+
+    So it makes no difference what processes and controllers had seen or read by then.
+    """
+    base = world.base._replace(past=(), caches=(), views=())
+    down = (Holder("down"),) * len(world.holders)
+    return _unsettled(world._replace(base=base, recalls=(), holders=down, copies=()), scenario, rules)
+
+
+@remembered
+def _unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     for _ in range(20):
         seen = explorer.seen_now(world.base.stored, world.base.deleted, world.base.version)
         world = world._replace(base=world.base._replace(views=(seen,)), copies=(Copy(world.journals),))
