@@ -67,8 +67,10 @@ class PortBounds:
     #: From the first byte of a request until its headers end.
     headers: float = 10.0
     body: float = 10.0
-    #: Longer than the 90 seconds after which an API server closes an idle connection itself. It opens some that it
-    #: then has no request for, and keeps them for later ones: one that has sent nothing yet gets as long.
+    #: From the handshake to the first byte. An API server opens connections that it then has no request for, and keeps
+    #: them for later ones. One that shows a certificate of the client CA is idle from the start.
+    silent: float = 25.0
+    #: Longer than the 90 seconds after which an API server closes an idle connection itself.
     idle: float = 120.0
     #: A connection gets so long before another may take its place.
     grace: float = 0.5
@@ -159,7 +161,7 @@ class Listener:
         self.by_transport: dict[asyncio.BaseTransport, _Connection] = {}
         self.seconds: Mapping[_Stage, float] = {
             _Stage.HANDSHAKE: self.bounds.handshake,
-            _Stage.SILENT: self.bounds.idle,
+            _Stage.SILENT: self.bounds.silent,
             _Stage.HEADERS: self.bounds.headers,
             _Stage.BODY: self.bounds.body,
             _Stage.REST: self.bounds.rest,
@@ -444,7 +446,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._listener.by_transport[transport] = self
-        self.enter(_Stage.SILENT)
+        self.enter(_Stage.IDLE if transport.get_extra_info("peercert") else _Stage.SILENT)
         self._http.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

@@ -18,8 +18,9 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from bizrq.listener import EVERYWHERE, Listener, PortBounds, peer_of
-from certs.pki import make_ca, make_serving
+from certs.pki import Pair, make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
+from tests.support.client_certificates import make_client, presenting
 from tests.support.cluster import eventually
 
 Sends = list[bytes]
@@ -71,6 +72,14 @@ async def _closed(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+def _serving(folder: Path, ca: Pair) -> ServingCertificate:
+    serving = make_serving(ca, ["localhost"], datetime.now(UTC))
+    write_directory(folder, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
+    certificate = ServingCertificate(folder)
+    certificate.load()
+    return certificate
+
+
 @asynccontextmanager
 async def port(
     bounds: PortBounds | None = None, tls: Callable[[], ssl.SSLContext] | None = None
@@ -102,7 +111,7 @@ async def port(
 @pytest.mark.parametrize(
     ("sends", "seconds"),
     [
-        ([], 120),
+        ([], 25),
         ([b"POST /ec"], 10),
         ([POST], 10),
         ([POST + b"Content-Length: 10\r\n\r\n", b"12345"], 10),
@@ -119,10 +128,7 @@ async def test_a_request_that_does_not_arrive_is_closed(sends: Sends, seconds: f
 
 async def test_a_handshake_that_does_not_come_is_closed_and_so_is_silence_after_it(tmp_path: Path) -> None:
     ca = make_ca(datetime.now(UTC))
-    serving = make_serving(ca, ["localhost"], datetime.now(UTC))
-    write_directory(tmp_path, {"tls.crt": serving.certificate_pem, "tls.key": serving.key_pem})
-    certificate = ServingCertificate(tmp_path)
-    certificate.load()
+    certificate = _serving(tmp_path, ca)
     trust = ssl.create_default_context(cadata=ca.certificate_pem.decode())
     trust.check_hostname = False
     async with port(tls=lambda: certificate.context) as at:
@@ -157,10 +163,16 @@ async def test_an_idle_connection_stays_for_longer_than_an_api_server_keeps_it()
         writer.close()
 
 
-async def test_a_connection_that_has_sent_nothing_yet_serves_as_long_as_an_api_server_may_use_it() -> None:
+async def test_who_shows_a_certificate_may_send_as_late_as_an_api_server_does(tmp_path: Path) -> None:
     """A client of Go opens spare connections, and sends a request on one whenever it has to: a cut then loses it."""
-    async with port() as at:
-        reader, writer = await at.open()
+    ca = make_ca(datetime.now(UTC))
+    certificate = _serving(tmp_path, ca)
+    certificate.context.verify_mode = ssl.CERT_OPTIONAL
+    certificate.context.load_verify_locations(cadata=ca.certificate_pem.decode())
+    known, stranger = (presenting(client, ca.certificate_pem) for client in (make_client(ca, "apiserver"), None))
+    async with port(tls=lambda: certificate.context) as at:
+        assert 25 <= await at.lasts(tls=stranger) < 27
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.number, ssl=known)
         await asyncio.sleep(100)
         writer.write(POST + b"Content-Length: 2\r\n\r\nhi")
         assert b"hi" in await reader.readuntil(b"hi")

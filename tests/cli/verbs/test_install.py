@@ -636,10 +636,10 @@ async def test_the_deletion_of_bills_is_counted_and_has_to_be_confirmed(installe
 
 
 async def test_what_may_not_be_listed_is_no_zero_among_what_is_deleted() -> None:
-    assert install_verb._sum({"groups": 3, "bills": 0}) == "3 groups and 0 bills"
-    some = install_verb._sum({"groups": 3, "bills": None, "corrections": None})
+    assert install_verb._sum({"group": 3, "bill": 0}) == "3 groups and 0 bills"
+    some = install_verb._sum({"group": 3, "bill": None, "correction": None})
     assert some == "3 groups and an unknown number of bills, corrections, which you may not list"
-    assert install_verb._sum({"groups": None}) == "an unknown number of groups, which you may not list"
+    assert install_verb._sum({"group": None}) == "an unknown number of groups, which you may not list"
 
 
 @pytest.mark.parametrize("flags", [(), ("--crd", "--yes")], ids=["the CRDs stay", "everything goes"])
