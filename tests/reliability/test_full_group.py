@@ -151,11 +151,14 @@ async def test_a_pod_is_deleted_and_comes_again(full: Tenant, how: str) -> None:
     else:
         await full.delete(PODS, name, grace=0 if how == "force" else None)
 
+    seen: list[str] = []
+
     async def again() -> bool:
         pods = await full.pods()
+        seen[:] = [f"{each['metadata']['name']} {each['status'].get('phase')}" for each in pods]
         return len(pods) == 4 and name not in {each["metadata"]["name"] for each in pods}
 
-    await eventually(again, 60, "another pod runs in its place")
+    await eventually(again, 60, lambda: f"another pod runs in the place of {name}: {seen}")
 
 
 async def test_it_is_scaled_down_and_up_as_an_autoscaler_does(full: Tenant) -> None:
