@@ -63,7 +63,8 @@ _NAMES = {1: "red", 2: "green", 3: "yellow"}
 @contextlib.asynccontextmanager
 async def played() -> AsyncIterator[tuple[Sandbox, Path]]:
     """Yield a sandbox where the demo has been played and a group is over quota, and its kubeconfig."""
-    clock = Clock(now=datetime.now(UTC).replace(microsecond=0), rate=0)
+    # A whole minute is written without seconds, and the picture would be narrower.
+    clock = Clock(now=datetime.now(UTC).replace(second=30, microsecond=0), rate=0)
     folder = Path(tempfile.mkdtemp(prefix="bizrq-pictures-"))
     kubeconfig = folder / "kubeconfig"
     try:
