@@ -206,7 +206,7 @@ class Kinds:
 
     def find(self, group: str, plural: str) -> Resource | None:
         """Return the first declared of the served versions, or None."""
-        return next((r for r in self._served.values() if (r.group, r.plural) == (group, plural)), None)
+        return next(iter(self.versions_of((group, plural))), None)
 
     def by_kind(self, api_version: str, kind: str) -> Resource | None:
         return next((r for r in self._served.values() if r.api_version == api_version and r.kind == kind), None)

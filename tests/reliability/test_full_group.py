@@ -151,12 +151,12 @@ async def test_a_pod_is_deleted_and_comes_again(full: Tenant, how: str) -> None:
     else:
         await full.delete(PODS, name, grace=0 if how == "force" else None)
 
-    seen: list[str] = []
+    seen: dict[str, str | None] = {}
 
     async def again() -> bool:
-        pods = await full.pods()
-        seen[:] = [f"{each['metadata']['name']} {each['status'].get('phase')}" for each in pods]
-        return len(pods) == 4 and name not in {each["metadata"]["name"] for each in pods}
+        seen.clear()
+        seen.update({each["metadata"]["name"]: each["status"].get("phase") for each in await full.pods()})
+        return len(seen) == 4 and name not in seen
 
     await eventually(again, 60, lambda: f"another pod runs in the place of {name}: {seen}")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bizrq.figures.groups.view import GroupView
+from bizrq.units.text import counted
 from web import parts
 from web.html import Element, element, shown
 from web.parts import Cell
@@ -63,8 +64,7 @@ def broken(found: Views) -> list[Element]:
 
 
 def _head(found: Views, seen: Seen, *, over: int, low: int) -> Element:
-    number = len(found.groups)
-    said = f"{number} group{'' if number == 1 else 's'}" + ("" if seen.is_complete else " that you may read")
+    said = counted(len(found.groups), "group") + ("" if seen.is_complete else " that you may read")
     facts = [parts.tag(said)]
     facts.append(parts.tag(f"{over} over quota", "over") if over else parts.tag("none over quota"))
     facts.append(parts.tag(f"{low} low on hours", "low") if low else parts.tag("none low on hours"))
