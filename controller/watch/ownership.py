@@ -52,7 +52,7 @@ class Ownership:
         self._payers_gone = payers
         self._registry = registry
         self._resolver = informers.resolver
-        #: What is above, by kind of the child, namespace, and uid and name of its controller.
+        #: What is above, by kind and namespace of the child, and all that it says of its controller.
         self._payers: dict[tuple[object, ...], _Above | None] = {}
         #: The uids of those controllers, including deleted ones and ones not seen yet.
         self._owners_asked: set[object] = set()
@@ -112,14 +112,16 @@ class Ownership:
         reference = controller_of(obj["metadata"])
         if reference is None:
             return self._adopter(obj)
-        key = obj.get("kind"), obj["metadata"].get("namespace", ""), reference.get("uid"), reference.get("name")
+        # With versions: of two objects that name one uid, one may name a kind that is not the owner's.
+        named = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
+        key = obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("namespace", ""), *named
         lookup = self._resolver.cached_lookup
         if key not in self._payers:
             direct = next(owner_chain(obj, self._registry, lookup), None)
             if direct is not None and not keeps(direct[0], obj):
                 return None
             self._payers[key] = _Above(reference_of(direct[0]), self._top(obj)) if direct is not None else None
-            self._owners_asked.add(key[2])
+            self._owners_asked.add(reference.get("uid"))
         above = self._payers[key]
         if above is None or above.top is None:
             return None

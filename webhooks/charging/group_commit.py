@@ -95,7 +95,7 @@ QUICKLY = 0.02
 #: Seconds between two looks at a group whose recalled notes are to be counted.
 _COUNT_WAIT = 0.25
 #: Groups to which a process that ends hands its allowances back at a time.
-_HAND_BACK = 8
+_AT_ONCE = 8
 #: Seconds after which nothing more is kept of a group that nothing was asked of.
 IDLE = 60.0
 
@@ -456,7 +456,7 @@ class Reserver:
             return
         await self._notebook.close()
         held = [group.name for group in self._store.values() if self._notebook.holds(group)]
-        at_once = asyncio.Semaphore(_HAND_BACK)
+        at_once = asyncio.Semaphore(_AT_ONCE)
 
         async def of(group: str) -> bool:
             async with at_once:

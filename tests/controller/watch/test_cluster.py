@@ -143,3 +143,19 @@ async def test_a_child_is_counted_anew_at_once_when_its_owner_pays_no_longer(boo
         found = await books.uses("corp", cpu="3")
         assert found.status.leftovers == []
         await books.uses("nlp", cpu="0")
+
+
+@pytest.mark.parametrize("first", ["genuine", "forged"])
+def test_a_pod_that_names_its_owner_by_another_kind_decides_nothing_for_the_others(
+    watched: Watched, first: str
+) -> None:
+    """The uid and the name are the owner's: what is remembered of one pod is not said of the other."""
+    owner = watched.put(replica_set("a", 2), group="corp")
+    genuine = watched.put(pod("genuine"), owner)
+    forged = watched.put(pod("forged"), {**owner, "apiVersion": "example.com/v1"})
+    for made in (genuine, forged):
+        made["metadata"]["labels"] = {"app": "x"}
+    payer_of = watched.cluster.ownership.payer_of
+    payer_of({"genuine": genuine, "forged": forged}[first])
+    assert payer_of(genuine) == owner
+    assert payer_of(forged) is None
