@@ -22,12 +22,13 @@ from bizrq.workloads.ownership.payers import (
     LATE,
     Paid,
     PayerReason,
+    anywhere,
+    has_stayed,
     keeps,
     left_by,
     paid_as_kept,
     paid_by,
     selector_of,
-    stayed_with,
 )
 from bizrq.workloads.validation import Malformed
 from controller.watch.indexes import controller_uid, labelled_group
@@ -62,7 +63,7 @@ class Ownership:
 
         A label counts even if its group does not exist or does not take the namespace: the group pays once it exists.
         """
-        return paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, lambda *_: True)
+        return paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
@@ -102,10 +103,7 @@ class Ownership:
 
     def has_stayed(self, obj: Object) -> bool:
         """Return True for a pod that an owner keeps and another group pays for than the owner's."""
-        if stayed_with(obj, self._payers_gone) is None or controller_of(obj["metadata"]) is None:
-            return False
-        paid = self.paid(obj)
-        return paid is not None and paid.reason is PayerReason.LEFTOVER and paid.payer == obj["metadata"]["uid"]
+        return has_stayed(obj, self._registry, self._resolver.cached_lookup, self._payers_gone)
 
     def keeper_of(self, obj: Object) -> Object | None:
         """Return what `payer_of` does, or would for a pod that has not stayed with another group."""
@@ -261,7 +259,7 @@ class Ownership:
 
     def _top(self, obj: Object) -> Reference | None:
         lookup = self._resolver.cached_lookup
-        paid = paid_as_kept(obj, self._registry, lookup, self._payers_gone, lambda *_: True)
+        paid = paid_as_kept(obj, self._registry, lookup, self._payers_gone, anywhere)
         return reference_of(paid.slot_of) if paid is not None and paid.slot_of is not obj else None
 
     def _lost_controller(self, obj: Object) -> bool:

@@ -19,6 +19,7 @@ from bizrq.workloads.ownership.payers import (
     PayerReason,
     PayingOwner,
     anywhere,
+    owner_of_write,
     owner_that_pays,
     paid_by,
     selector_of,
@@ -47,6 +48,10 @@ class Payers:
     def owner(self, obj: Object, lookup: Lookup) -> PayingOwner | None:
         """Return the topmost owner that pays for an object and keeps it; None where none does."""
         return owner_that_pays(obj, self._context.registry, lookup)
+
+    def owner_after(self, new: Object, old: Object | None, lookup: Lookup) -> PayingOwner | None:
+        """Return what `owner` does of what a write stores, but no owner of a pod that stays with another group."""
+        return owner_of_write(new, old, self._context.registry, lookup, self._context.payers)
 
     def of_stored(self, obj: Object | None, lookup: Lookup) -> Paid | None:
         """Return who else pays for a stored object: an owner, or who paid for it before. None if it pays for itself."""

@@ -291,7 +291,7 @@ class WorkloadHandler:
             counted.append(self._demand(write, found))
 
         lookup = await self._context.resolver.resolve(count, deadline.seconds_left(), fresh)
-        paid, owner = self._payers.of_stored(write.old, lookup), self._payers.owner(write.new, lookup)
+        paid, owner = self._payers.of_stored(write.old, lookup), self._payers.owner_after(write.new, write.old, lookup)
         refused = self._label_refused(write, paid)
         if refused is not None:
             return Decided(refused)
@@ -554,7 +554,7 @@ class WorkloadHandler:
             before = self._before(write.old, charged_group(write.old, self._registry, lookup), lookup)
         asked = TrackingLookup(lookup)
         adapter = counting.adapter_of(write.new, self._registry)
-        if self._payers.owner(write.new, asked) is not None:
+        if self._payers.owner_after(write.new, write.old, asked) is not None:
             return NO_DEMAND, asked
         demand = counting.own_demand(write.new, adapter, asked, self._config)
         counting.check_readable(demand, before)

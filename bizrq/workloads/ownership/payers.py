@@ -137,6 +137,16 @@ def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
     return found if found is not None and found.gone is not None and found.place != place_of(obj) else None
 
 
+def has_stayed(
+    pod: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes = anywhere
+) -> bool:
+    """Return True for a pod that an owner keeps and another group pays for than the owner's. Raises nothing."""
+    if stayed_with(pod, remembered) is None or controller_of(pod.get("metadata")) is None:
+        return False
+    paid = paid_by(pod, registry, lookup, remembered, takes)
+    return paid is not None and paid.reason is PayerReason.LEFTOVER and paid.payer == _uid(pod)
+
+
 def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes) -> Paid | None:
     """Return who pays for an object, or would if it were no pod that stayed with another group. Raises nothing."""
     chain = list(_kept_by(obj, registry, lookup))
@@ -196,6 +206,15 @@ def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Take
     return _payer(list(_kept_by(obj, registry, lookup)), registry, lookup, takes)
 
 
+def owner_of_write(
+    new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
+) -> PayingOwner | None:
+    """Return the owner that pays for what a write stores. None where none does, as for a pod that has stayed."""
+    owner = owner_that_pays(new, registry, lookup)
+    is_other = owner is not None and old is not None and has_stayed(new, registry, lookup, remembered)
+    return None if is_other else owner
+
+
 def group_of_write(
     new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
 ) -> str | None:
@@ -204,7 +223,7 @@ def group_of_write(
     A new object is left by nobody: what its reference names never had it. Raises Malformed for an invalid label that
     decides.
     """
-    owner = owner_that_pays(new, registry, lookup)
+    owner = owner_of_write(new, old, registry, lookup, remembered)
     if owner is not None:
         return owner.group
     paid = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None

@@ -140,6 +140,23 @@ async def test_what_is_left_may_change_while_it_is_deleted_but_not_grow(api: Api
     assert [str(entry.slot) for entry in await api.entries("nlp")] == ["pods/default/p"]
 
 
+async def test_a_pod_that_stayed_grows_in_the_group_that_it_stayed_with(api: Api, hooks: Hooks) -> None:
+    """Its owner of another group has adopted it, and does not pay for it."""
+    await api.group("nlp", cpu="2", used={"cpu": "1"})
+    await api.group("vision", cpu="9", used={"cpu": "2"})
+    owner = await api.client.create(REPLICASETS, {**deployment("r", "vision", 2), "kind": "ReplicaSet"})
+    left = stored(pod("p"))
+    remembers(hooks, left["metadata"]["uid"])
+    adopted = changed(left, lambda o: o["metadata"].update(ownerReferences=[owned_by(owner)]))
+    assert (await hooks.update(left, adopted, user=REPLICASET_CONTROLLER))["allowed"]
+    assert (await hooks.update(adopted, labelled(adopted, tier="a")))["allowed"]
+    assert await api.entries("nlp") == []
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await hooks.update(adopted, sized(adopted, "3")))
+    assert (await hooks.update(adopted, sized(adopted, "2")))["allowed"]
+    assert [str(entry.slot) for entry in await api.entries("nlp")] == ["pods/default/p"]
+    assert await api.entries("vision") == []
+
+
 def sized(obj: Object, cpu: str) -> Object:
     return changed(obj, lambda o: o["spec"]["containers"][0]["resources"]["limits"].update(cpu=cpu))
 
