@@ -113,8 +113,8 @@ ALONE = (
         "R3",
         kills.r3,
         "never over; nothing leaked after the expiry",
-        {"kills": 100, "workers": 30, "fits": 20},
-        {"kills": 4, "workers": 8, "fits": 6},
+        {"kills": 100, "workers": 30, "fits": 20, "pause": 0.02},
+        {"kills": 4, "workers": 8, "fits": 6, "pause": 0.1},
     ),
     Experiment(
         "R4",

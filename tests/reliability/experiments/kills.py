@@ -99,8 +99,11 @@ class Victim:
         return False
 
 
-async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
-    """Creates and deletes go on all the time, more than fit; each worker has a name of its own."""
+async def r3(ground: Ground, *, kills: int, workers: int, fits: int, pause: float) -> Outcome:
+    """Creates and deletes go on all the time, more than fit; each worker has a name of its own.
+
+    `pause` is the seconds between two tries of what is refused.
+    """
     rng = ground.random("R3")
     name = ground.name()
     await ground.namespace(name)
@@ -128,10 +131,10 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int) -> Outcome:
                     # 504 is where it gave up itself.
                     expected(error, 403, 429, 500, 504)
                     answers[str(error.status)] += 1
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(pause)
                 else:
                     answers["stored"] += 1
-                    await asyncio.sleep(rng.random() * 0.1)
+                    await asyncio.sleep(rng.random() * 5 * pause)
                     await ground.client.delete(DEPLOYMENTS, f"w{number}", name)
 
         async def restart() -> None:
