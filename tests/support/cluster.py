@@ -256,7 +256,7 @@ async def eventually(
         if time.monotonic() > until:
             told = what() if callable(what) else what
             pytest.fail(f"not within {seconds:g} s: {told or check}; last answer: {answer!r}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     return answer
 
 
