@@ -104,6 +104,17 @@ def is_descendant(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Look
     return False
 
 
+def is_named_by(owner: Mapping[str, Any], reference: Mapping[str, Any], namespace: str) -> bool:
+    """Return True where a reference out of a namespace names this object, in any version of its kind.
+
+    Anybody may write the uid of an object under another kind or name, or in another namespace.
+    """
+    metadata, group = owner["metadata"], group_and_version(owner.get("apiVersion"))[0]
+    named = group_and_version(reference.get("apiVersion"))[0], *(reference.get(key) for key in ("kind", "name", "uid"))
+    is_it = named == (group, owner.get("kind"), metadata.get("name"), metadata.get("uid"))
+    return is_it and namespace == metadata.get("namespace", "")
+
+
 def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the labels of an object; empty where the object or proper labels are missing."""
     try:

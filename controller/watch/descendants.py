@@ -12,8 +12,8 @@ from typing import Any, cast
 from bizrq.kube.store import Kept, Store, plain, uid_of
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.owners import MAX_HOPS
-from bizrq.workloads.ownership.payers import keeps, keeps_all
+from bizrq.workloads.owners import MAX_HOPS, controller_of, is_named_by
+from bizrq.workloads.ownership.payers import keeps
 from controller.watch.informers import POD, Informers
 from controller.watch.ownership import Ownership
 from controller.watch.pods import Pod
@@ -46,7 +46,7 @@ class Descendants:
         """Return the stored objects of a kind that name this one as their controller and that it keeps."""
         informer = self._informers.kinds.get(kind)
         found = informer.store.index("owner", owner["metadata"]["uid"]) if informer is not None else ()
-        return [obj for obj in found if keeps(owner, obj)]
+        return [obj for obj in found if _keeps(owner, obj)]
 
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """Return the direct children of a workload that are of these kinds."""
@@ -120,19 +120,19 @@ class Descendants:
 
     def _kept(self, owner: Object, pods: list[tuple[Pod, int]]) -> list[tuple[Pod, int]]:
         """Return those that the owner keeps and that its group pays for. Pods of one template share their labels."""
-        pods = [each for each in pods if not self._has_stayed(each[0])]
-        if keeps_all(owner):
-            return pods
         known: dict[object, bool] = {}
         found: list[tuple[Pod, int]] = []
         for pod, many in pods:
-            sort = pod.kept_by
+            sort = pod.owner, pod.namespace, pod.kept_by
             if sort not in known:
-                metadata = {"name": pod.name, "labels": pod.selected}
-                known[sort] = keeps(owner, {"kind": "Pod", "metadata": metadata})
-            if known[sort]:
+                known[sort] = self._keeps_pod(owner, pod)
+            if known[sort] and not self._has_stayed(pod):
                 found.append((pod, many))
         return found
+
+    def _keeps_pod(self, owner: Object, pod: Pod) -> bool:
+        is_named = pod.owner is not None and is_named_by(owner, pod.owner.plain(), pod.namespace)
+        return is_named and keeps(owner, {"kind": "Pod", "metadata": {"name": pod.name, "labels": pod.selected}})
 
     def _has_stayed(self, pod: Pod) -> bool:
         # One that is deleted may stand for others of its class.
@@ -154,7 +154,7 @@ class Descendants:
                         yield owner
                     if through_pods or not is_pod:
                         named = map(plain, store.kept_index("owner", owner["metadata"]["uid"]))
-                        below.extend((adapter, child) for child in named if keeps(owner, child))
+                        below.extend((adapter, child) for child in named if _keeps(owner, child))
             if not below:
                 return
             level = below
@@ -167,6 +167,12 @@ class Descendants:
             known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]
             self._child_stores[kind] = [(found, informer.store) for found, informer in known if found and informer]
         return self._child_stores[kind]
+
+
+def _keeps(owner: Object, child: Object) -> bool:
+    """Return True for what names this object as its controller, and not its uid alone, and what it keeps."""
+    metadata = child["metadata"]
+    return is_named_by(owner, controller_of(metadata) or {}, metadata.get("namespace", "")) and keeps(owner, child)
 
 
 def _is_idle(owner: Object) -> bool:

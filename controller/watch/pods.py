@@ -54,6 +54,11 @@ class PodOwner(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
 
+    def plain(self) -> Object:
+        """Return the owner reference as the API server has it."""
+        names = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
+        return {**names, "controller": True}
+
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """The fields of a pod that counting and metering read. Equal `labels`, `spec` and `owner` are shared between pods.
@@ -128,9 +133,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         if self.created is not None:
             metadata["creationTimestamp"] = format_timestamp(self.created)
         if self.owner is not None:
-            owner = self.owner
-            reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-            metadata["ownerReferences"] = [{**reference, "controller": True}]
+            metadata["ownerReferences"] = [self.owner.plain()]
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -149,7 +152,7 @@ def equivalence_key(pod: object) -> Hashable:
         return id(pod)
     if pod.rest is not None or "resourceClaims" in pod.spec:
         return pod.uid
-    return id(pod.spec), id(pod.labels), pod.node, pod.phase, pod.kept_by
+    return id(pod.spec), id(pod.labels), pod.node, pod.phase, pod.namespace, pod.owner, pod.kept_by
 
 
 class SharedParts:

@@ -248,11 +248,6 @@ def keeps(owner: Object, child: Object) -> bool:
     return not selector or selects(selector, labels if isinstance(labels, dict) else {})
 
 
-def keeps_all(owner: Object) -> bool:
-    """Return True for an owner that keeps every child, whatever its labels and its name."""
-    return not selector_of(owner) and _kind_of(owner) != ("apps", "StatefulSet")
-
-
 def selector_of(owner: Object) -> dict[str, Any]:
     """Return the selector of an owner that releases what it does not match; empty where it has none."""
     spec = owner.get("spec")

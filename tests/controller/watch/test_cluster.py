@@ -159,3 +159,21 @@ def test_a_pod_that_names_its_owner_by_another_kind_decides_nothing_for_the_othe
     payer_of({"genuine": genuine, "forged": forged}[first])
     assert payer_of(genuine) == owner
     assert payer_of(forged) is None
+
+
+@pytest.mark.parametrize(
+    "forged", [{"apiVersion": "batch/v1"}, {"kind": "Rollout"}, {"name": "b"}, {"namespace": "other"}]
+)
+def test_an_owner_is_charged_for_no_pod_that_has_its_uid_alone(watched: Watched, forged: Object) -> None:
+    """Anybody who may read the uid may write it, under another kind or name or in another namespace."""
+    owner = watched.put(replica_set("a", 2), group="corp")
+    store = watched.cluster.informers.pods.store
+    for name, change in (("genuine", {}), ("forged", forged)):
+        namespace, named = change.get("namespace", "default"), {**reference(owner), **change}
+        named.pop("namespace", None)
+        metadata = {"namespace": namespace, "uid": name, "resourceVersion": "99", "name": name, "labels": {"app": "x"}}
+        made = {**pod(name), "metadata": {**metadata, "ownerReferences": [named]}}
+        store.put(trimmed_pod(made, SharedParts()))
+    descendants = watched.cluster.descendants
+    assert [pod.name for pod in descendants.pods_made_by(owner)] == ["genuine"]
+    assert [(pod.name, many) for pod, many in descendants.grouped_pods_made_by(owner)] == [("genuine", 1)]
