@@ -41,7 +41,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 
 | output | keys |
 |---|---|
-| `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, `counted` (when the group was recounted last), and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard}` |
+| `tree`: a list of groups | `name`, `parent` (`""` for a root), `children`, `conditions`, `counted` (when the group was recounted last), and `resources`: by name `{unit, hard, used, selfUsed, granted, reserved, left, percentOfHard, ahead}` |
 | `report`: a list, and CSV | `group`, `parent`, `resource`, and the keys of a resource of `tree` |
 | `describe`: a list of groups | the keys of `tree`, and `workloads`, `leftovers`, `reservations`, `ahead`, `events` |
 | `fit`: a list of manifests | `kind`, `namespace`, `name`, `group`, `fits`, `reason`, `message`, `resources`, `violations`, `maxReplicas`, `couldHelp`, `warnings`, `unread`, `later` |
@@ -50,7 +50,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
 | `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error`; and `warnings` |
 | `status` | `state` (`well`, `wrong` or `unknown`), `problems` and `notices` (lists of `{reason, message}`), `unknown`, `unread`, `versions` (by program), `webhooks` `{registered, answer, enforcedByGroups}`, `leader` `{holder, renewed}`, `oldestWatch` `{process, resource, age}` in seconds, `counts` `{groups, newest, oldest}`, `groups` `{notReady, overQuota, hoursExhausted}` |
-| `get`, CSV alone | `name`, `parent`, `ready`, `over`, `scarcest`, `unit`, `taken`, `hard`, `percentOfHard`, `reservations`, `counted`, `created`, `contact` |
+| `get`, CSV alone | `name`, `parent`, `ready`, `over`, `scarcest`, `unit`, `taken`, `hard`, `percentOfHard`, `reservations`, `counted`, `created`, `contact`, `ahead` |
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,
 hard, taken, left, asks, had}`. A violation is `{resource, unit, requested, used, hard, left, short}`. `couldHelp` lists

@@ -37,6 +37,10 @@ class TableColumn:
     class_: str = ""
 
 
+#: The column of what processes hold of what is left, and the sentence about it: shown where they do.
+AHEAD = TableColumn("held ahead", is_number=True)
+WHAT_IS_AHEAD = "Held ahead is the part of what is left that webhook processes admit by, until somebody needs it."
+
 Cell = Element | str
 
 

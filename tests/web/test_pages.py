@@ -8,8 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
+from bizrq.quota.allowance import Line
 from bizrq.store.groups import GROUPS
 from tests.support import objects
+from tests.support.language import entry, res
 from tests.support.objects import DEPLOYMENTS, group
 from tests.web.conftest import Browser, Pages, World
 
@@ -120,6 +122,20 @@ async def test_the_page_of_a_group_has_its_path_resources_relatives_children_and
     above = (await browser.get("/groups/ai")).words
     assert "Children child taken % of its scarcest resource nlp over quota 125% 25 of 20 limits.cpu" in above
     assert "This group is a root" in (await browser.get("/groups/corp")).words
+
+
+async def test_the_page_of_a_group_shows_what_processes_hold_ahead_apart_from_what_is_reserved(
+    world: World, browser: Browser
+):
+    assert "held ahead" not in (await browser.get("/groups/vision")).words.lower()
+    stored = await world.admin.get(GROUPS, "vision")
+    held = Line("bizrq-webhooks-journal-1", 7, 1, res("cpu=4"))
+    stored["status"]["reservations"] = [entry("web", "cpu=2").line, held.entry.line]
+    await world.admin.replace(GROUPS, stored, subresource="status")
+    words = (await browser.get("/groups/vision")).words
+    assert "granted reserved left held ahead limits.cpu 17% 30 3 3 0 2 25 4" in words
+    assert "Held ahead is the part of what is left that webhook processes admit by" in words
+    assert "vision limits.cpu 30 3 3 0 2 25 17%" in (await browser.get("/tree?view=table&q=vision")).words
 
 
 async def test_a_group_is_opened_by_its_name(browser: Browser):

@@ -142,6 +142,7 @@ def _resources(view: GroupView) -> list[Element]:
         TableColumn("granted", is_number=True),
         TableColumn("reserved", is_number=True),
         TableColumn("left", is_number=True),
+        *((parts.AHEAD,) if view.has_ahead else ()),
     )
     rows: list[list[Cell]] = []
     above: ResourceView | None = None
@@ -159,9 +160,11 @@ def _resources(view: GroupView) -> list[Element]:
                 *(parts.amount(figures, n) for n in amounts),
                 parts.amount(figures, figures.reserved),
                 _marked(figures, parts.amount(figures, figures.left)),
+                *((parts.amount(figures, figures.ahead),) if view.has_ahead else ()),
             ]
         )
-    return [parts.table(columns, rows, label="Resources of the group"), parts.legend()]
+    said = [element("p", parts.WHAT_IS_AHEAD, class_="hint")] if view.has_ahead else []
+    return [parts.table(columns, rows, label="Resources of the group"), *said, parts.legend()]
 
 
 def _marked(figures: ResourceView, text: str) -> Cell:

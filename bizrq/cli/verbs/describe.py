@@ -102,7 +102,7 @@ def _print(page: GroupDescription) -> None:
         _section(console, "Reserved but not counted yet", reserved)
     if view.ahead:
         held = [f"{entry.slot.name}: {amounts_text(entry.amount)}" for entry in view.ahead]
-        _section(console, "Reserved by webhook processes, which admit by it", held)
+        _section(console, "Held ahead by webhook processes, of what is left", held)
     lines = [f"{ago(e.time)} ago, {e.reason}: {e.message}" for e in events or ()]
     _section(console, "Events", lines or ["none" if events is not None else f"unknown: you may not read {OF_EVENTS}"])
     _section(console, "Versions", _versions(view))
@@ -134,10 +134,10 @@ def _resources(console: Console, view: GroupView) -> None:
     from rich.text import Text
 
     _section(console, "Resources", [] if view.resources else ["unlimited: it has no ceilings"])
-    amounts = ("hard", "used", "self", "granted", "reserved", "left")
+    amounts = ("hard", "used", "self", "granted", "reserved", "left", *(("ahead",) if view.has_ahead else ()))
     rows: list[list[Text]] = []
     for f in view.resources:
-        texts = [f.text(n) or "?" for n in (f.hard, f.used, f.self_used, f.granted, f.reserved, f.left)]
+        texts = [f.text(f.amounts[head]) or "?" for head in amounts]
         rows.append([Text(text, "red" if f.is_over else "") for text in (f.resource, *texts)])
     if rows:
         print_table(("resource", *amounts), rows, right=amounts, margin=2)

@@ -84,7 +84,7 @@ def show_list(chosen: list[dict[str, Any]], form: OutputFormat, nothing: str) ->
 
 _PERCENT = "% of hard"
 _WIDE = (
-    *("name", "parent", "ready", "over", "scarcest", "taken", "hard", _PERCENT),
+    *("name", "parent", "ready", "over", "scarcest", "taken", "hard", _PERCENT, "ahead"),
     *("reservations", "counted", "age", "contact"),
 )
 _NARROW = ("name", "parent", "ready", "over", "scarcest", _PERCENT, "age")
@@ -102,8 +102,10 @@ def show_rows(shown: list[GroupView], nothing: str, *, every: bool) -> None:
     heads = _NARROW
     if every:
         has_contact = any(view.group.contact for view in shown)
-        heads = tuple(head for head in _WIDE if head != "contact" or has_contact)
-    right = ("taken", "hard", _PERCENT, "reservations", "age", "counted")
+        has_ahead = any(view.has_ahead for view in shown)
+        hidden = {*(() if has_contact else ("contact",)), *(() if has_ahead else ("ahead",))}
+        heads = tuple(head for head in _WIDE if head not in hidden)
+    right = ("taken", "hard", _PERCENT, "ahead", "reservations", "age", "counted")
     cells = [[_cell(head, view) for head in heads] for view in shown]
     print_table(heads, cells, right=right, drop=() if every else _DROPPED)
 
@@ -118,7 +120,7 @@ def _cell(head: str, view: GroupView) -> Text:
         return Text(ago(value)) if value else Text("?", "dim")
     if head in ("parent", "contact"):
         return Text(value or NONE)
-    if head in ("scarcest", "taken", "hard", _PERCENT):
+    if head in ("scarcest", "taken", "hard", _PERCENT, "ahead"):
         if not view.resources:
             return Text("unlimited" if head == "scarcest" else "", "dim")
         if scarce is None:
@@ -129,6 +131,7 @@ def _cell(head: str, view: GroupView) -> Text:
             "taken": scarce.text(scarce.taken) or "?",
             "hard": scarce.text(scarce.hard) or "?",
             _PERCENT: f"{percent}%",
+            "ahead": scarce.text(scarce.ahead) or "?",
         }
         return Text(texts[head], "" if head != _PERCENT or percent < 90 else "red" if percent > 100 else "yellow")
     return Text(str(value), "red" if (head, value) in (("ready", "False"), ("over", "True")) else "")

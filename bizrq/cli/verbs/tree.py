@@ -118,6 +118,8 @@ _EVERY: tuple[_Column, ...] = (
 )
 _PERCENT = "% OF HARD"
 _WIDE: tuple[_Column, ...] = (*_EVERY, (_PERCENT, lambda f: f.percent))
+#: What processes hold of what is left: shown where they do.
+_AHEAD: _Column = ("AHEAD", lambda f: f.ahead)
 _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
 
 
@@ -132,7 +134,8 @@ def show(rows: list[TreeRow], *, every: bool = False) -> None:
     if not rows:
         console.print("There are no groups yet; kubectl apply -f examples/tree.yaml creates some.")
         return
-    for cells, columns in _layouts(console, every):
+    more = (_AHEAD,) if any(row.view.has_ahead for row in rows) else ()
+    for cells, columns in _layouts(console, every, more):
         numbers = [head for head, _ in columns]
         heads, lines = ("group", "resource", *([""] if cells else []), *numbers), _lines(console, rows, cells, columns)
         table = terminal.plain_table(heads, lines, right=numbers)
@@ -141,15 +144,15 @@ def show(rows: list[TreeRow], *, every: bool = False) -> None:
             if cells:
                 _print_legend(console, hides=any(row.hidden for row in rows))
             return
-    _print_stacked(console, rows, _WIDE if every else _FEW)
+    _print_stacked(console, rows, (*(_WIDE if every else _FEW), *more))
 
 
-def _layouts(console: Console, every: bool) -> list[tuple[int, Sequence[_Column]]]:
-    """Return the lengths of bars and the columns to try, the best first."""
-    most = _WIDE if every else _EVERY
+def _layouts(console: Console, every: bool, more: Sequence[_Column]) -> list[tuple[int, Sequence[_Column]]]:
+    """Return the lengths of bars and the columns to try, the best first; `more` are shown at any width."""
+    most = (*(_WIDE if every else _EVERY), *more)
     if not console.is_terminal:
         return [(0, most)]
-    least = most if every else _FEW
+    least = most if every else (*_FEW, *more)
     return [(_LONG, most), (_SHORT, least), (0, least)]
 
 

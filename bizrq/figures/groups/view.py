@@ -26,8 +26,8 @@ class ResourceView:
     """One resource of one group, in nano-units; an amount is None until the first recount.
 
     `used` is the sum of `self_used`, by the group's own workloads, and `granted`, to its children. `reserved` is not
-    counted yet, or held ahead by processes. `left` is `hard` minus used and reserved, below 0 if the group is over
-    quota. `base` is the resource of which this one is a model, "" if it is none.
+    counted yet. `left` is `hard` minus used and reserved, below 0 if the group is over quota. Of that webhook processes
+    hold `ahead`, and give it back on demand. `base` is the resource of which this one is a model, "" if it is none.
     """
 
     resource: str
@@ -35,6 +35,7 @@ class ResourceView:
     used: int | None
     self_used: int | None
     reserved: int
+    ahead: int = 0
     base: str = ""
 
     @property
@@ -67,6 +68,7 @@ class ResourceView:
             "self": self.self_used,
             "granted": self.granted,
             "reserved": self.reserved,
+            "ahead": self.ahead,
             "left": self.left,
         }
 
@@ -78,8 +80,7 @@ class ResourceView:
 class GroupView:
     """One group with the resources to show.
 
-    `reservations` are of changes that were admitted, `ahead` is what webhook processes may admit by themselves. Both
-    are in the figure `reserved` of each resource.
+    `reservations` are of changes that were admitted, `ahead` is what webhook processes may admit by themselves.
     """
 
     group: GroupObject
@@ -97,6 +98,11 @@ class GroupView:
     @property
     def parent(self) -> str:
         return self.group.parent
+
+    @property
+    def has_ahead(self) -> bool:
+        """Return True where a process holds some of a resource that is shown."""
+        return any(f.ahead for f in self.resources)
 
     def condition(self, kind: str) -> Condition | None:
         return next((c for c in self.group.status.conditions if c.type == kind), None)
@@ -253,13 +259,21 @@ def group_view(
         raise Unreadable(str(error)) from None
     except quantity.QuantityError as error:
         raise Unreadable(f"group {group.name}: spec.hard: {error}") from None
-    reserved = reserved_total(entries)
+    changes, ahead = tuple(without_lines(entries)), tuple(filter(is_line, entries))
+    reserved, held = reserved_total(changes), reserved_total(ahead)
     figures = tuple(
-        ResourceView(name, hard[name], used.get(name), own.get(name), reserved.get(name, 0), _base(name, catalog))
+        ResourceView(
+            name,
+            hard[name],
+            used.get(name),
+            own.get(name),
+            reserved.get(name, 0),
+            held.get(name, 0),
+            _base(name, catalog),
+        )
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))
     )
-    ahead = tuple(filter(is_line, entries))
-    return GroupView(group, figures, tuple(without_lines(entries)), ahead, children, is_complete)
+    return GroupView(group, figures, changes, ahead, children, is_complete)
 
 
 def _base(name: str, catalog: names.Catalog) -> str:
@@ -304,13 +318,14 @@ def plain_amounts(figures: ResourceView) -> dict[str, Any]:
         "reserved": base.rounded_up(name, figures.reserved),
         "left": None if figures.left is None else base.rounded_down(name, figures.left),
         "percentOfHard": figures.percent,
+        "ahead": base.rounded_up(name, figures.ahead),
     }
 
 
 #: The columns of a list of groups for programs.
 LISTED = (
     *("name", "parent", "ready", "over", "scarcest", "unit", "taken", "hard", "percentOfHard"),
-    *("reservations", "counted", "created", "contact"),
+    *("reservations", "counted", "created", "contact", "ahead"),
 )
 
 
@@ -332,6 +347,7 @@ def listed_row(view: GroupView) -> dict[str, Any]:
         "counted": group.status.last_reconcile_time,
         "created": group.metadata.creation_timestamp,
         "contact": group.contact,
+        "ahead": base.rounded_up(scarce.resource, scarce.ahead) if scarce else None,
     }
 
 

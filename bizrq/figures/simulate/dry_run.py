@@ -36,6 +36,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
 from bizrq.store.payers import KnownPayers
 from bizrq.store.reference_resolver import NAMESPACES
+from bizrq.units.resources import text_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.offline import is_scale, objects_in
@@ -168,7 +169,7 @@ class DryRun:
             return None
         # Only what is stored can have been released.
         released = [RELEASED] if self._payers.unread and was_stored else []
-        more = [*released, *self._assumed(outcome), *self._order(number, outcome)]
+        more = [*released, *self._assumed(outcome), *self._held_ahead(outcome), *self._order(number, outcome)]
         return replace(outcome, unread=unread, undecided=undecided, warnings=[*outcome.warnings, *more])
 
     def _assumed(self, outcome: DryRunOutcome) -> list[str]:
@@ -178,6 +179,29 @@ class DryRun:
         if not names or not outcome.is_granted:
             return []
         return [f"what {outcome.group} uses of {few(names)} is not counted yet: it is taken for 0"]
+
+    def _held_ahead(self, outcome: DryRunOutcome) -> list[str]:
+        """Warn of an answer that takes room which processes hold: what they have noted by it is not known here."""
+        answers = [each for each in (outcome, *outcome.later) if outcome.is_granted and each.is_granted]
+        return list(dict.fromkeys(text for each in answers if (text := self._needs_ahead(each))))
+
+    def _needs_ahead(self, granted: DryRunOutcome) -> str:
+        charge, account = granted.charge, granted.account
+        if charge is None or account is None:
+            return ""
+        more, ahead = charge.growth(), self._groups.ahead.get(account.group, {})
+        needed = {
+            name: held
+            for name, held in ahead.items()
+            if more.get(name) and name in account.hard and account.taken(name) + held + more[name] > account.hard[name]
+        }
+        amounts = ", ".join(f"{name}={value}" for name, value in text_of(needed).items())
+        return (
+            f"it needs room that webhook processes hold ahead of {account.group} ({amounts}): they give it back, "
+            "without what they have admitted by it since the last recount"
+            if needed
+            else ""
+        )
 
     def _order(self, number: int, outcome: DryRunOutcome) -> list[str]:
         """Say of a group that does not exist where it is in these files."""

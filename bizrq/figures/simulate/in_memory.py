@@ -6,6 +6,7 @@ This file alone decides how that cluster differs from the real one. It never wri
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,10 +16,12 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.kube.client import Forbidden, NotFound, Resource
 from bizrq.quota.account import Account
+from bizrq.quota.allowance import is_line, is_line_text
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Verdict
 from bizrq.store.ports import ObjectReader
 from bizrq.units.names import Catalog, is_cash
+from bizrq.units.resources import Resources, total
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Reference, reference_of
 from webhooks.charging.group_commit import Check, NameCheck, Reserver
@@ -125,6 +128,7 @@ def _is_selected(obj: Mapping[str, Any], selector: str | None) -> bool:
 class InMemoryGroupStore:
     """A GroupWriter on copies of the groups. Holds are dropped, because no other process writes the copies.
 
+    So are allowances, which processes give back on demand: `ahead` has what they hold of a group, in nano-units.
     `unread` names the groups that were asked for and may not be read.
     """
 
@@ -135,7 +139,8 @@ class InMemoryGroupStore:
         self.unread: set[str] = set()
         #: By group, the names of which nothing used is assumed.
         self.assumed: dict[str, frozenset[str]] = {}
-        self._groups = {group.name: _without_hold(group) for group in groups}
+        self.ahead: dict[str, Resources] = {}
+        self._groups = {group.name: self._copied(group) for group in groups}
 
     def cached(self, name: str) -> GroupObject | None:
         return self._groups.get(name)
@@ -155,7 +160,7 @@ class InMemoryGroupStore:
                 self.unread.add(f"group {name}")
                 return None
             if found is not None:
-                self._groups[name] = _without_hold(found)
+                self._groups[name] = self._copied(found)
         return self._groups.get(name)
 
     async def children(self, name: str, timeout: float | None = None) -> list[GroupObject]:
@@ -212,6 +217,16 @@ class InMemoryGroupStore:
         siblings = sorted(g.name for g in self._groups.values() if g.parent == group.parent and g is not group)
         names = [each for each in (group.parent, *siblings) if self._is_counted(each)]
         return [account for each in names if (account := self.account(each)) is not None]
+
+    def _copied(self, group: GroupObject) -> GroupObject:
+        """Return a copy of a stored group as if nothing of it was held ahead; entries that cannot be read stay."""
+        texts = group.status.reservations
+        if any(map(is_line_text, texts)):
+            with contextlib.suppress(GroupUnreadable):
+                self.ahead[group.name] = total(each.amount for each in wire.reservations_of(group) if is_line(each))
+                rest = [text for text in texts if not is_line_text(text)]
+                group = msgspec.structs.replace(group, status=msgspec.structs.replace(group.status, reservations=rest))
+        return _without_hold(group)
 
     def _is_counted(self, name: str) -> bool:
         group = self._groups.get(name)

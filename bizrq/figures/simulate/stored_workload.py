@@ -26,6 +26,7 @@ from bizrq.figures.simulate.reviews import SYSTEM_NAMESPACE
 from bizrq.figures.words import alternatives
 from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
+from bizrq.quota.allowance import without_lines_of
 from bizrq.quota.verdict import ending_of
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import resources_of
@@ -171,7 +172,7 @@ def _counted(
         return replace(found, error=str(error))
     if paid is not None:
         stored = next((each for each in groups if each.name == paid.group), None)
-        account = wire.account_of(stored, settings.catalog) if stored is not None else None
+        account = without_lines_of(wire.account_of(stored, settings.catalog)) if stored is not None else None
         left = _as_named(paid.place) if paid.reason is PayerReason.LEFTOVER else ""
         found = replace(found, group=paid.group, account=account, left=left)
         if stored is not None and account is not None:

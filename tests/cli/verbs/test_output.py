@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
@@ -10,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from bizrq.kube.client import Resource
 from bizrq.quota.allowance import Line
 from bizrq.store.groups import GROUPS
 from tests.cli.conftest import Bizrq, until_interrupted
-from tests.support.objects import group
+from tests.support.objects import deployment, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -142,7 +144,7 @@ async def test_the_json_of_tree(bizrq: Bizrq) -> None:
     [nlp] = json.loads((await bizrq("tree", "nlp", "-o", "json")).out)
     assert nlp["resources"].pop("limits.cpu") == {
         "unit": "millicores", "hard": 10_000, "used": 6_000, "selfUsed": 6_000, "granted": 0, "reserved": 2_000,
-        "left": 2_000, "percentOfHard": 80,
+        "left": 2_000, "percentOfHard": 80, "ahead": 0,
     }  # fmt: skip
     assert [(c["type"], c["status"], c["reason"]) for c in nlp["conditions"]][1] == (
         "OverQuota",
@@ -153,7 +155,7 @@ async def test_the_json_of_tree(bizrq: Bizrq) -> None:
     [ocr] = yaml.safe_load((await bizrq("tree", "ocr", "-o", "yaml")).out)
     assert ocr["resources"]["limits.cpu"] == {
         "unit": "millicores", "hard": 5_000, "used": None, "selfUsed": None, "granted": None, "reserved": 0,
-        "left": None, "percentOfHard": None,
+        "left": None, "percentOfHard": None, "ahead": 0,
     }  # fmt: skip
     names = (await bizrq("tree", "ai", "-o", "name")).out.split()
     assert names == [f"bizgroupresourcequota.quota.biz.group/{name}" for name in ("ai", "nlp", "ocr", "vision")]
@@ -245,13 +247,14 @@ async def test_report_has_a_row_for_every_group_and_resource(bizrq: Bizrq) -> No
     assert rows[0] == {
         "group": "corp", "parent": "", "resource": "limits.cpu", "unit": "millicores", "hard": 100_000,
         "used": 60_000, "selfUsed": 0, "granted": 60_000, "reserved": 0, "left": 40_000, "percentOfHard": 60,
+        "ahead": 0,
     }  # fmt: skip
     assert len(rows) == 17
     out = (await bizrq("report", "nlp", "-r", "limits.cpu", "-o", "csv")).out
     assert out.splitlines() == [
-        "group,parent,resource,unit,hard,used,selfUsed,granted,reserved,left,percentOfHard",
-        "nlp,ai,limits.cpu,millicores,10000,6000,6000,0,2000,2000,80",
-        "nlp,ai,limits.cpu.A4,millicores,3000,4000,4000,0,0,-1000,134",
+        "group,parent,resource,unit,hard,used,selfUsed,granted,reserved,left,percentOfHard,ahead",
+        "nlp,ai,limits.cpu,millicores,10000,6000,6000,0,2000,2000,80,0",
+        "nlp,ai,limits.cpu.A4,millicores,3000,4000,4000,0,0,-1000,134,0",
     ]
 
 
@@ -290,22 +293,74 @@ async def test_describe_is_a_page_about_a_group(bizrq: Bizrq) -> None:
     assert [c["type"] for c in page["conditions"]] == ["Ready", "OverQuota"]
 
 
-async def test_describe_shows_what_processes_hold_ahead_apart_from_what_is_reserved(bizrq: Bizrq) -> None:
-    stored = await bizrq.client.get(GROUPS, "nlp")
+async def test_groups_are_shown_with_what_processes_hold_ahead_apart_from_what_is_reserved(bizrq: Bizrq) -> None:
+    """It counts as left: they give it back on demand. Where nobody holds anything, no table has a column for it."""
+    async with held_ahead(bizrq, "nlp", cpu=1) as line:
+        [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
+        assert (len(page["reservations"]), page["ahead"]) == (1, [line])
+        amounts = page["resources"]["limits.cpu"]
+        assert {key: amounts[key] for key in ("reserved", "left", "ahead", "percentOfHard")} == {
+            "reserved": 2_000, "left": 2_000, "ahead": 1_000, "percentOfHard": 80,
+        }  # fmt: skip
+        shown = (await bizrq("describe", "nlp", width=80)).ageless
+        head = "Held ahead by webhook processes, of what is left:\n"
+        assert f"{head}  bizrq-webhooks-journal-1: limits.cpu=1\n" in shown
+        assert "processes.quota.biz.group" not in shown
+        assert re.search(r"RESERVED +LEFT +AHEAD\n +limits.cpu +10 +6 +6 +0 +2 +2 +1\n", shown)
+        said = (await bizrq("explain", "nlp")).plain
+        assert "  1 of what is left is held ahead by webhook processes, until it is needed" in said
+        [row] = csv.DictReader(io.StringIO((await bizrq("report", "nlp", "-r", "limits.cpu.A4", "-o", "csv")).out))
+        assert row["ahead"] == "0"
+        [row] = csv.DictReader(io.StringIO((await bizrq("get", "nlp", "-o", "csv")).out))
+        assert (row["scarcest"], row["ahead"]) == ("limits.cpu.A4", "0")
+        wide = (await bizrq("get", "nlp", "-o", "wide", width=120)).ageless
+        assert re.search(r"% OF HARD +AHEAD +RESERVATIONS.*\n.* 134% +0 +1 ", wide)
+        for width in (None, 120, 60):
+            tree = (await bizrq("tree", "nlp", width=width)).plain
+            assert re.search(r"AHEAD\n.*limits.cpu .* 1\n", tree), tree
+        assert "left 2  ahead 1" in (await bizrq("tree", "nlp", width=30)).plain
+    assert "AHEAD" not in (await bizrq("tree", "nlp", width=120)).plain
+    assert "AHEAD" not in (await bizrq("get", "nlp", "-o", "wide", width=120)).plain
+
+
+async def test_fit_and_explain_count_on_what_processes_hold_ahead_and_say_so_where_it_matters(
+    bizrq: Bizrq, tmp_path: Path
+) -> None:
+    """They recall nothing. Two cores of nlp are left, and a process holds one of them."""
+    small, large, more = (manifest(tmp_path, name, cpu) for name, cpu in (("small", 1), ("large", 2), ("more", 3)))
+    needs = "it needs room that webhook processes hold ahead of nlp (limits.cpu=1): they give it back"
+    async with held_ahead(bizrq, "nlp", cpu=1) as line:
+        [found] = json.loads((await bizrq("fit", "-f", small, "-o", "json")).out)
+        assert (found["fits"], found["warnings"]) == (True, [])
+        [found] = json.loads((await bizrq("fit", "-f", large, "-o", "json")).out)
+        assert (found["fits"], found["resources"]["limits.cpu"]["left"]) == (True, 2_000)
+        assert [text.startswith(needs) for text in found["warnings"]] == [True]
+        assert needs in " ".join((await bizrq("explain", "-f", large)).plain.split())
+        [found] = json.loads((await bizrq("fit", "-f", more, "-o", "json")).out)
+        assert (found["fits"], found["warnings"], found["violations"][0]["left"]) == (False, [], 2_000)
+        stored = await bizrq.client.get(GROUPS, "nlp")
+        assert line in stored["status"]["reservations"]
+
+
+@contextlib.asynccontextmanager
+async def held_ahead(bizrq: Bizrq, name: str, cpu: int) -> AsyncIterator[str]:
+    """Let a process hold cores ahead of a group for a while."""
+    stored = await bizrq.client.get(GROUPS, name)
     before = stored["status"].get("reservations", [])
-    line = Line("bizrq-webhooks-journal-1", 7, 1, {"limits.cpu": 1_000_000_000}).entry.line
+    line = Line("bizrq-webhooks-journal-1", 7, 1, {"limits.cpu": cpu * 10**9}).entry.line
     stored["status"]["reservations"] = sorted([*before, line])
     stored = await bizrq.client.replace(GROUPS, stored, subresource="status")
     try:
-        [page] = json.loads((await bizrq("describe", "nlp", "-o", "json")).out)
-        assert (page["reservations"], page["ahead"]) == (before, [line])
-        shown = (await bizrq("describe", "nlp", width=80)).ageless
-        head = "Reserved by webhook processes, which admit by it:\n"
-        assert f"{head}  bizrq-webhooks-journal-1: limits.cpu=1\n" in shown
-        assert "processes.quota.biz.group" not in shown
+        yield line
     finally:
         stored["status"]["reservations"] = before
         await bizrq.client.replace(GROUPS, stored, subresource="status")
+
+
+def manifest(folder: Path, name: str, cpu: int) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(deployment(name, "nlp", cpu=str(cpu))))
+    return path
 
 
 async def test_describe_shows_the_events_of_this_very_group_and_no_escapes(bizrq: Bizrq) -> None:
