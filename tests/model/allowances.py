@@ -45,6 +45,8 @@ from tests.support.language import NOW, res
 
 #: So many notes at most get lost or are late: each is written anew.
 MOST_LOST = 1
+#: The journal that the line of an unknown holder names.
+STRANGER = "stranger"
 
 
 class Known(NamedTuple):
@@ -74,7 +76,7 @@ class Put(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A webhook process: up, down, or unborn.
+    """A webhook process: up, ending, down, or unborn.
 
     It writes its journal from the version that is stored, or meets a conflict and reads that first. So what it knows of
     it needs no place here; of the group it knows whatever its cache has.
@@ -124,7 +126,9 @@ class Scenario(explorer.Scenario):
     lost: a journal's write is stored and its answer lost. late: it is stored after its process gave up waiting.
     crash: the first process dies, and another one starts. slow: who recalls may act long after it has read.
     copies: a controller counts with journals that it read before. deleted: somebody deletes the journal of the first
-    process. older: a controller that knows no lines writes, too.
+    process. older: a controller that knows no lines writes, too. ends: the first process ends and hands its line back
+    first, or runs out of time. spoilt: somebody writes the line of the first process so that nobody can read it.
+    stranger: the group has from the start a line of one core by a journal that was never there.
     """
 
     ahead: str = "g"
@@ -160,6 +164,20 @@ class Rules(explorer.Rules):
     looks_up = True
     #: Whether the line of a journal that is gone stays while writes that it admitted may still come.
     waits_for_writes = True
+    #: Whether a process that ends admits nothing more before it hands its line back, and marks its own journal.
+    ends_first = True
+    #: Whether a process uses the line alone that names its journal.
+    minds_holders = True
+    #: Whether a journal is marked before its line of no use is removed.
+    fences_first = True
+
+    def handed_back(self, entries: Sequence[Reservation], line: Line, notes: Sequence[Note]) -> list[Reservation]:
+        """The entries after a process that ends has handed its line back."""
+        return self.folded(entries, line, notes, noted=True)[0]
+
+    def replaced(self, entries: Sequence[Reservation], holder: str, notes: Sequence[Note]) -> list[Reservation]:
+        """The entries after a count with all notes of a journal in place of its line of no use."""
+        return self.folded(entries, Line(holder, 0, 0, {}), notes, noted=False)[0]
 
     def folded(
         self, entries: Sequence[Reservation], line: Line, notes: Sequence[Note], *, noted: bool
@@ -193,6 +211,14 @@ def first(scenario: Scenario) -> World:
         child = Stored(group_slot(scenario.ahead), "u", 0, parent, hard, Status(used=nothing))
         base = base._replace(stored=(child,), roots=((parent, Status(used=hard)),))
         base = base._replace(views=(explorer.seen_now(base.stored, (), 0),) * scenario.controllers)
+    if "stranger" in scenario.faults:
+        line = Line(STRANGER, 0, 1, res("cpu=1")).entry
+        base = base._replace(
+            roots=tuple(
+                (name, status._replace(entries=lines([line])) if name == scenario.ahead else status)
+                for name, status in base.roots
+            )
+        )
     names = scenario.holders + ("crash" in scenario.faults)
     states = ["up"] * scenario.holders + ["unborn"] * (names - scenario.holders)
     holders = tuple(Holder(state) for state in states)
@@ -201,6 +227,11 @@ def first(scenario: Scenario) -> World:
 
 def name_of(number: int) -> str:
     return f"h{number}"
+
+
+def journal_of(journals: Sequence[Journal | None], holder: str) -> Journal | None:
+    """The journal that a line names, None where there is none."""
+    return None if holder == STRANGER else journals[int(holder[1:])]
 
 
 def known_of(world: World, scenario: Scenario) -> Known | None:
@@ -213,8 +244,9 @@ def known_of(world: World, scenario: Scenario) -> Known | None:
 
 
 @remembered
-def _cached(known: Known, name: str) -> Cached:
-    line = next((line for line in lines_in(known.status) if line.holder == name), None)
+def _cached(known: Known, name: str, rules: Rules) -> Cached:
+    found = () if spoilt_in(known.status) else lines_in(known.status)
+    line = next((line for line in found if line.holder == name or not rules.minds_holders), None)
     return Cached(str(line.entry) if line is not None else "", known.generation, known.status.given)
 
 
@@ -225,7 +257,15 @@ def entries_of(status: Status) -> tuple[Reservation, ...]:
 
 @remembered
 def lines_in(status: Status) -> tuple[Line, ...]:
-    return tuple(lines_of(entries_of(status)))
+    """The lines that can be read."""
+    spoilt = spoilt_in(status)
+    return tuple(lines_of(entry for entry in entries_of(status) if entry not in spoilt))
+
+
+@remembered
+def spoilt_in(status: Status) -> tuple[Reservation, ...]:
+    """The lines of no use: nobody knows from which note on they hold what."""
+    return tuple(entry for entry in entries_of(status) if is_line(entry) and not entry.others)
 
 
 def with_base(world: World, scenario: Scenario, base: explorer.World) -> World:
@@ -294,7 +334,8 @@ def _note(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterat
     asked, _ = explorer.change_of(number, request, None, None)
     for of, holder in enumerate(world.holders):
         stored = world.journals[of]
-        if holder.state != "up" or holder.cache is None or holder.put is not None or stored is None:
+        may_note = holder.state == "up" or (holder.state == "ending" and not rules.ends_first)
+        if not may_note or holder.cache is None or holder.put is not None or stored is None:
             continue
         found = noted(scenario, rules, of, holder.cache, stored, number)
         if found is None:
@@ -398,7 +439,7 @@ def _learn(world: World, scenario: Scenario, rules: Rules, number: int, holder: 
     known, name, journal = known_of(world, scenario), name_of(number), world.journals[number]
     if holder.state != "up":
         return
-    if known is not None and holder.cache != (cache := _cached(known, name)):
+    if known is not None and holder.cache != (cache := _cached(known, name, rules)):
         yield f"{name}: its cache moves on", with_holder(world, number, holder._replace(cache=cache))
     for request, progress in enumerate(world.base.progress):
         if progress.phase != "noting":
@@ -419,10 +460,14 @@ def _live(world: World, scenario: Scenario, rules: Rules, number: int, holder: H
         yield f"{name}: a write of its journal lands", landed._replace(wrong=_misplaced(world, scenario, holder))
         yield f"{name}: a write never lands", with_holder(world, number, holder._replace(put=None))
     if "crash" in scenario.faults and number == 0 and holder.state == "up":
-        base = world.base
-        for request, each in enumerate(base.progress):
-            base = explorer.again(base, request, "new") if each.phase == "noting" else base
-        yield f"{name} dies", with_holder(world._replace(base=base), number, Holder("down", put=holder.put))
+        yield f"{name} dies", with_holder(_unanswered(world), number, Holder("down", put=holder.put))
+    if "ends" in scenario.faults and number == 0 and holder.state == "up":
+        yield f"{name} ends", with_holder(_unanswered(world), number, holder._replace(state="ending"))
+    if holder.state == "ending":
+        yield f"{name} is gone", with_holder(world, number, Holder("down", put=holder.put))
+        yield from _hand_back(world, scenario, rules, number)
+    if "spoilt" in scenario.faults and number == 0:
+        yield from _spoil(world, scenario, name)
     if holder.state == "unborn" and world.holders[0].state == "down":
         if rules.starts_anew:
             yield f"{name} starts", with_holder(world, number, Holder())
@@ -434,13 +479,46 @@ def _live(world: World, scenario: Scenario, rules: Rules, number: int, holder: H
         yield f"the journal of {name} is deleted", with_journal(world, 0, None)
 
 
+def _unanswered(world: World) -> World:
+    """A process admits nothing more by notes: who waits for one is decided by the group."""
+    base = world.base
+    for request, each in enumerate(base.progress):
+        base = explorer.again(base, request, "new") if each.phase == "noting" else base
+    return world._replace(base=base)
+
+
+def _hand_back(world: World, scenario: Scenario, rules: Rules, number: int) -> Iterator[tuple[str, World]]:
+    """A process that ends does with its own line what a recall does."""
+    known, name, journal = known_of(world, scenario), name_of(number), world.journals[number]
+    line = next((line for line in lines_in(known.status) if line.holder == name), None) if known else None
+    if known is None or line is None or journal is None or spoilt_in(known.status):
+        return
+    if rules.ends_first and not journal.is_recalled(scenario.ahead, line.epoch):
+        marked = with_journal(world, number, journal.recall(scenario.ahead, line.epoch))
+        yield f"{name} marks its own journal: {line.epoch}", marked
+        return
+    kept = lines(rules.handed_back(entries_of(known.status), line, journal.after(scenario.ahead, line)))
+    yield f"{name} hands its line back: {kept}", with_status(world, scenario, known.status._replace(entries=kept))
+
+
+def _spoil(world: World, scenario: Scenario, name: str) -> Iterator[tuple[str, World]]:
+    known = known_of(world, scenario)
+    for line in lines_in(known.status) if known is not None else ():
+        if known is not None and line.holder == name:
+            rest = [entry for entry in entries_of(known.status) if entry != line.entry]
+            spoilt = known.status._replace(entries=lines([*rest, replace(line.entry, others=())]))
+            yield f"somebody spoils the line of {name}", with_status(world, scenario, spoilt)
+
+
 def _recall(world: World, scenario: Scenario, rules: Rules, known: Known) -> Iterator[tuple[str, World]]:
     """Somebody marks a journal, and drops the line with what is noted by it. It may stop in between."""
+    if spoilt_in(known.status):
+        return
     for line in lines_in(known.status):
-        number = int(line.holder[1:])
-        journal = world.journals[number]
+        journal = journal_of(world.journals, line.holder)
         if journal is None:
             continue
+        number = int(line.holder[1:])
         recall = Recall(line.holder, line.epoch, journal.after(scenario.ahead, line))
         if not journal.is_recalled(scenario.ahead, line.epoch):
             if rules.marks_first:
@@ -494,11 +572,22 @@ def _count(world: World, scenario: Scenario, rules: Rules, number: int) -> Itera
                 yield f"controller {number} publishes {name}: {after}", with_base(world, scenario, base)
     if known is None:
         return
+    yield from _fence(world, scenario, rules, known, number)
     if "older" in scenario.faults and has_lines:
         yield from _published(world, scenario, number, known, _older(world, scenario, rules, number, known))
     if not has_lines or copy is not None:
         for status in _statuses(world, scenario, rules, number, known, copy.journals if copy else world.journals):
             yield from _published(world, scenario, number, known, status)
+
+
+def _fence(world: World, scenario: Scenario, rules: Rules, known: Known, number: int) -> Iterator[tuple[str, World]]:
+    """A controller marks the journal of a line of no use, with whatever epoch that has."""
+    for entry in spoilt_in(known.status) if rules.fences_first else ():
+        of, epoch = int(entry.slot.name[1:]), known.status.given - 1
+        journal = world.journals[of]
+        if journal is not None and not journal.is_recalled(scenario.ahead, epoch):
+            marked = with_journal(world, of, journal.recall(scenario.ahead, epoch))
+            yield f"controller {number} marks {entry.slot.name}: {epoch}", marked
 
 
 def _published(
@@ -518,7 +607,7 @@ def _older(world: World, scenario: Scenario, rules: Rules, number: int, known: K
     after = explorer.recounted(world.base, scenario, rules, number, scenario.ahead, rest)
     if after is None:
         return None
-    kept = [line.entry for line in lines_in(known.status)]
+    kept = [entry for entry in entries_of(known.status) if is_line(entry)]
     return after._replace(entries=lines([*entries_of(after), *kept]))
 
 
@@ -531,10 +620,18 @@ def _statuses(
     journals: Sequence[Journal | None],
 ) -> Iterator[Status]:
     """What a count may write: with the lines as they are, or with more of them."""
-    entries = list(entries_of(known.status))
+    entries = without_lines(entries_of(known.status))
     kept: list[Line] = []
+    of_no_use: list[Reservation] = []
+    for entry in spoilt_in(known.status):
+        journal = journal_of(journals, entry.slot.name)
+        is_final = journal is not None and journal.is_recalled(scenario.ahead, known.status.given - 1)
+        if journal is not None and (is_final or not rules.fences_first):
+            entries = rules.replaced(entries, entry.slot.name, journal.of_group(scenario.ahead))
+        elif journal is not None or not _is_over(world, rules, number):
+            of_no_use.append(entry)
     for line in lines_in(known.status):
-        journal = journals[int(line.holder[1:])]
+        journal = journal_of(journals, line.holder)
         notes = journal.after(scenario.ahead, line) if journal is not None else ()
         entries, left = rules.folded(entries, line, notes, noted=False)
         # A count goes on with a recall that it finds, as everybody does.
@@ -545,7 +642,9 @@ def _statuses(
     after = explorer.recounted(world.base, scenario, rules, number, scenario.ahead, folded)
     if after is None:
         return
-    yield after._replace(entries=lines([*entries_of(after), *(line.entry for line in kept)]))
+    yield after._replace(entries=lines([*entries_of(after), *(line.entry for line in kept), *of_no_use]))
+    if of_no_use:
+        return
     taken = add(dict(after.used or ()), reserved_total([*entries_of(after), *(line.entry for line in kept)]))
     free = subtract_floor(dict(known.hard), taken)
     for of, holder in enumerate(world.holders):
@@ -586,13 +685,18 @@ def _sums(status: Status, journals: tuple[Journal | None, ...], counted: tuple[s
     noted: list[Resources] = []
     twice: list[Resources] = []
     for line in lines_in(status):
-        journal = journals[int(line.holder[1:])]
+        journal = journal_of(journals, line.holder)
         notes = journal.after(ahead, line) if journal is not None else ()
         noted.append(spent(notes) if journal is not None else line.amount)
         twice.append(spent(note for note in notes if _is_in(counted, note.entry)))
+    for entry in spoilt_in(status):
+        journal = journal_of(journals, entry.slot.name)
+        notes = journal.of_group(ahead) if journal is not None else ()
+        noted.append(entry.amount)
+        twice.append(spent(note for note in notes if _is_in(counted, note.entry)))
     return Sums(
         add(dict(status.used or ()), reserved_total(held)),
-        total(line.amount for line in lines_in(status)),
+        total(entry.amount for entry in entries_of(status) if is_line(entry)),
         total(noted),
         total(twice),
     )
@@ -610,7 +714,7 @@ def broken(before: World, world: World, scenario: Scenario) -> str | None:
     if known is None:
         return None
     for line in lines_in(known.status):
-        journal = world.journals[int(line.holder[1:])]
+        journal = journal_of(world.journals, line.holder)
         if journal is not None and growth(spent(journal.after(scenario.ahead, line)), line.amount):
             return f"{line.holder} has noted more than its line holds"
     sums = _sums(known.status, world.journals, world.counted, scenario.ahead)

@@ -41,6 +41,11 @@ SCENARIOS = {
     ),
     "a journal is deleted": Scenario(SMALL, ["create A cpu=2 in g", "create B cpu=2 in g"], faults={"deleted"}),
     "an older version counts, too": Scenario(ONE, ["create A cpu=3 in g", "create B cpu=4 in g"], faults={"older"}),
+    "a clean end": Scenario(SMALL, ["create A cpu=2 in g", "create B cpu=2 in g"], faults={"ends"}),
+    "a clean end with notes that are stored late": Scenario(SMALL, ["create A cpu=2 in g"], faults={"ends", "late"}),
+    "a clean end beside an older version": Scenario(SMALL, ["create A cpu=3 in g"], faults={"ends", "older"}),
+    "a line that cannot be read": Scenario(SMALL, ["create A cpu=2 in g", "create B cpu=2 in g"], faults={"spoilt"}),
+    "a line of an unknown holder": Scenario(SMALL, ["create A cpu=1 in g"], give="cpu=2", faults={"stranger"}),
     "two controllers": Scenario(SMALL, ["create A cpu=3 in g", "delete A"], controllers=2),
     "the group is edited": Scenario(
         TREE,
@@ -198,6 +203,45 @@ class CountsWithOldJournals(Rules):
     reads_after_status = False
 
 
+class EndsWhileItNotes(Rules):
+    """A process drops its own line, as it knows its notes, while it still admits; its journal is not marked."""
+
+    ends_first = False
+
+
+class EndsWithoutItsNotes(Rules):
+    """What an ending process has admitted is stored by now."""
+
+    def handed_back(self, entries: Sequence[Reservation], line: Line, notes: Sequence[Note]) -> list[Reservation]:
+        return super().handed_back(entries, line, ())
+
+
+class EndsWithPlainEntries(Rules):
+    """An ending process stores its notes as if a count had looked at them."""
+
+    def handed_back(self, entries: Sequence[Reservation], line: Line, notes: Sequence[Note]) -> list[Reservation]:
+        return self.folded(entries, line, notes, noted=False)[0]
+
+
+class UsesAnyLine(Rules):
+    """What is held ahead is there for whoever admits first."""
+
+    minds_holders = False
+
+
+class RemovesWithoutAFence(Rules):
+    """Nobody uses a line that cannot be read: but caches are older."""
+
+    fences_first = False
+
+
+class RemovesWithoutNotes(Rules):
+    """What a line of no use has admitted is stored by now."""
+
+    def replaced(self, entries: Sequence[Reservation], holder: str, notes: Sequence[Note]) -> list[Reservation]:
+        return super().replaced(entries, holder, ())
+
+
 SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (DropBeforeTheMark, "two creates"),
     (RecallForgetsNotes, "two creates"),
@@ -218,6 +262,12 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (RefusesBesideLines, "two creates"),
     (RefusesBeforeTheCount, "journals that were read before"),
     (CountsWithOldJournals, "journals that were read before a growth"),
+    (EndsWhileItNotes, "a clean end"),
+    (EndsWithoutItsNotes, "a clean end"),
+    (EndsWithPlainEntries, "a clean end beside an older version"),
+    (UsesAnyLine, "a line of an unknown holder"),
+    (RemovesWithoutAFence, "a line that cannot be read"),
+    (RemovesWithoutNotes, "a line that cannot be read"),
 ]
 
 
