@@ -127,3 +127,34 @@ async def test_a_group_is_edited_and_deleted_without_allowances(parts: Parts, un
     await parts.client.request("DELETE", DEPLOYMENTS.path(unique))
     await used(parts, unique, "0")
     await parts.client.delete(GROUPS, unique)
+
+
+async def test_beside_a_process_without_allowances_exactly_what_fits_is_admitted_and_none_is_held(
+    parts: Parts, unique: str
+) -> None:
+    """Last, as it stays: what the others hold is given back, and nothing is given any more."""
+    wide = f"{unique}-wide"
+    for name, cpu in ((unique, 100), (wide, 10_000)):
+        await stored_group(parts, name, cpu)
+        assert await create(parts, name, 0) == ""
+        await has_lines(parts, name)
+    before = notes(parts)
+    await parts.webhooks(1, leases=True)
+    await parts.balancer.hang_up()
+    answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 131)))
+    refused = [answer for answer in answers if answer]
+    assert all("exceeded quota" in answer for answer in refused), set(refused)
+    assert len(refused) == 31
+    assert notes(parts) > before
+    await used(parts, unique, "100")
+
+    async def given_back() -> bool:
+        status = (await parts.client.get(GROUPS, wide))["status"]
+        return not any(KIND in text for text in status.get("reservations", ()))
+
+    await eventually(given_back, 60, f"nothing of {wide} is held ahead")
+    before = notes(parts)
+    assert set(await asyncio.gather(*(create(parts, wide, number) for number in range(1, 21)))) == {""}
+    await used(parts, wide, "21")
+    assert notes(parts) == before
+    assert await given_back()

@@ -10,6 +10,7 @@ from tests.reliability.experiments import (
     admission,
     forgeries,
     groups,
+    holders,
     hours,
     kills,
     mutations,
@@ -37,6 +38,9 @@ class Experiment:
         """The size in full, for the table."""
         return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.full.items())
 
+
+#: For how many seconds holders of allowances stand still.
+_STOPS: Size = {"frozen": (5.0, 20.0, 70.0)}
 
 #: On a cluster where three webhooks and a controller run already.
 STAGED = (
@@ -160,6 +164,14 @@ ALONE = (
         {"reviews": 10_000, "manifests": 10_000, "fits": 2_000, "files": 10_000, "cpu": 0.05, "tls": 0.1},
         # Processors are shared there, and the first answers fill caches.
         {"reviews": 100, "manifests": 40, "fits": 8, "files": 40, "cpu": 0.2, "tls": 0.4},
+    ),
+    Experiment(
+        "R30",
+        holders.r30,
+        "never over; nothing leaked after the expiry; nobody waits for over 75 s",
+        {"holders": 3, "fits": 3_000, "beyond": 600, "concurrency": 60, **_STOPS, "mixed": True, "bound": 75.0},
+        # Replicas of both sorts side by side are in tests/e2e/test_allowances.py.
+        {"holders": 2, "fits": 80, "beyond": 12, "concurrency": 12, "frozen": (1.5,), "mixed": False, "bound": 75.0},
     ),
 )
 

@@ -58,7 +58,8 @@ class Balancer:
         self.passes: Callable[[int, bytes], bool] = lambda _port, _chunk: True
         self._turn = itertools.count()
         self._server: asyncio.Server | None = None
-        self._streams: set[asyncio.Task[None]] = set()
+        #: The connections with the backends that took them, 0 before one did.
+        self._streams: dict[asyncio.Task[None], int] = {}
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
@@ -69,16 +70,17 @@ class Balancer:
         self._server.close()
         await self.hang_up()
 
-    async def hang_up(self) -> None:
-        """Break every connection: whoever comes again is handed to a backend anew."""
-        for task in list(self._streams):
+    async def hang_up(self, port: int | None = None) -> None:
+        """Break every connection, or those to one backend: whoever comes again is handed to a backend anew."""
+        broken = [task for task, backend in self._streams.items() if port in (None, backend)]
+        for task in broken:
             task.cancel()
-        await asyncio.gather(*self._streams, return_exceptions=True)
+        await asyncio.gather(*broken, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._streams.add(task)
+        self._streams[task] = 0
         try:
             for _ in range(max(1, len(self.backends)) if self.tries_others else 1):
                 if not self.backends:
@@ -88,6 +90,7 @@ class Balancer:
                     there, back = await asyncio.open_connection("127.0.0.1", port)
                 except OSError:
                     continue
+                self._streams[task] = port
                 try:
                     await asyncio.gather(_copy(reader, back), self._replies(port, there, writer))
                 finally:
@@ -96,7 +99,7 @@ class Balancer:
         except asyncio.CancelledError:
             pass
         finally:
-            self._streams.discard(task)
+            del self._streams[task]
             writer.close()
 
     async def _replies(self, port: int, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -201,16 +204,17 @@ class Parts:
         bounds: PortBounds | None = None,
         kubeconfig: Path | None = None,
         allowances: bool = False,
+        leases: bool = False,
     ) -> None:
         """Start webhooks behind the balancer, ready; each with a client of its own.
 
-        With `allowances` each has a Lease, and admits by them.
+        With `leases` each has a Lease; with `allowances` it has one, too, and admits by them.
         """
         path = kubeconfig or self.kubeconfigs[WEBHOOKS]
         for _ in range(count):
             client = await self._stack.enter_async_context(KubeClient.from_kubeconfig(path))
-            identity = f"{WEBHOOKS}-{len(self.running)}_{secrets.token_hex(4)}" if allowances else ""
-            webhooks = Webhooks(client, self.settings, bounds=bounds, identity=identity)
+            identity = f"{WEBHOOKS}-{len(self.running)}_{secrets.token_hex(4)}"
+            webhooks = Webhooks(client, self.settings, bounds=bounds, identity=identity if allowances else "")
             port = await webhooks.start("127.0.0.1", 0, self.tls())
             self.running.append((webhooks, port))
 
@@ -218,7 +222,7 @@ class Parts:
                 return not webhooks.unready
 
             await eventually(ready, what="a webhook is ready")
-            if allowances:
+            if allowances or leases:
                 info = ProcessInfo(WEBHOOKS, identity, "test", FORMATS)
                 lease = ProcessLease(client, info, namespace=SYSTEM, unready=lambda: "")
                 await self.enter(lease.held())
