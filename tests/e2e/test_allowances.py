@@ -101,20 +101,31 @@ async def test_creates_within_an_allowance_are_admitted_by_notes_and_counted(par
 
 
 async def test_a_storm_is_admitted_exactly_up_to_the_brim(parts: Parts, unique: str) -> None:
-    """What does not fit into a line recalls all lines; then exactly the rest fits."""
+    """The storm may use the lines up, or need their recall: exactly the rest fits in any case."""
     await stored_group(parts, unique, 100)
     assert await create(parts, unique, 0) == ""
     await has_lines(parts, unique)
-    before, recalls = notes(parts), sample("bizrq_allowance_recalls_total")
+    before = notes(parts)
     answers = await asyncio.gather(*(create(parts, unique, number) for number in range(1, 131)))
     refused = [answer for answer in answers if answer]
     assert all("exceeded quota" in answer for answer in refused), set(refused)
     assert len(refused) == 31
     assert notes(parts) > before
-    assert sample("bizrq_allowance_recalls_total") > recalls
     await used(parts, unique, "100")
     status = (await parts.client.get(GROUPS, unique))["status"]
     assert not any(KIND in text for text in status.get("reservations", ()))
+
+
+async def test_what_does_not_fit_beside_the_lines_recalls_them(parts: Parts, unique: str) -> None:
+    await stored_group(parts, unique, 100)
+    assert await create(parts, unique, 0) == ""
+    await has_lines(parts, unique)
+    before, recalls = notes(parts), sample("bizrq_allowance_recalls_total")
+    assert await create(parts, unique, 1, cpu=99) == ""
+    assert sample("bizrq_allowance_recalls_total") > recalls
+    assert notes(parts) == before
+    assert "exceeded quota" in await create(parts, unique, 2)
+    await used(parts, unique, "100")
 
 
 async def test_a_group_is_edited_and_deleted_without_allowances(parts: Parts, unique: str) -> None:
