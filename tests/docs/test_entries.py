@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -93,6 +94,13 @@ def test_the_page_explains_each_match_condition() -> None:
 
 CONTAINER: Object = {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}}
 SPACES = ("unmanaged", "exempt", "own", "managed", "managed, with a default group")
+#: The labels of a namespace of each kind, under the selector `quota: on`.
+LABELS: dict[str, dict[str, str]] = {
+    "exempt": {"quota": "on"},
+    "own": {"quota": "on"},
+    "managed": {"quota": "on"},
+    "managed, with a default group": {"quota": "on", LABEL: "nlp"},
+}
 Act = Callable[[KubeClient, str, str], Awaitable[object]]
 
 
@@ -138,18 +146,21 @@ def name_of(request: str, label: str) -> str:
 async def spaces(client: KubeClient) -> AsyncIterator[dict[str, str]]:
     """A namespace of each kind with its Deployments of two replicas; then a registration that nobody answers."""
     names = {space: f"blast-{number}" for number, space in enumerate(SPACES)}
-    labels: dict[str, dict[str, str]] = {
-        "exempt": {"quota": "on"},
-        "own": {"quota": "on"},
-        "managed": {"quota": "on"},
-        "managed, with a default group": {"quota": "on", LABEL: "nlp"},
-    }
     for space, name in names.items():
-        await client.create(NAMESPACES, namespace(name, **labels.get(space, {})))
+        await client.create(NAMESPACES, namespace(name, **LABELS.get(space, {})))
         for request in ACTS:
             for label in ("no", "yes"):
                 made = deployment(name_of(request, label), "nlp" if label == "yes" else None, 2, namespace=name)
                 await client.create(DEPLOYMENTS, made)
+    async with unanswered(client, names):
+        yield names
+    for name in names.values():
+        await client.delete(NAMESPACES, name)
+
+
+@asynccontextmanager
+async def unanswered(client: KubeClient, names: dict[str, str]) -> AsyncIterator[None]:
+    """A registration that nobody answers, in force within the block. `names` are the namespaces of each kind."""
     given = {"managedNamespaces": {"matchLabels": {"quota": "on"}}, "exemptNamespaces": [names["exempt"]]}
     made = registration.configuration(
         settings(given), lambda path: {"url": f"https://127.0.0.1:1{path}"}, namespace=names["own"]
@@ -164,16 +175,15 @@ async def spaces(client: KubeClient) -> AsyncIterator[dict[str, str]]:
             return "failed calling webhook" in error.message
         return False
 
-    await eventually(is_refused, 60, "the registration is in force")
-    yield names
-    await client.delete(REGISTRATIONS, registration.NAME)
-
     async def is_forgotten() -> bool:
         return not await is_refused()
 
-    await eventually(is_forgotten, 60, "the registration is forgotten")
-    for name in names.values():
-        await client.delete(NAMESPACES, name)
+    await eventually(is_refused, 60, "the registration is in force")
+    try:
+        yield
+    finally:
+        await client.delete(REGISTRATIONS, registration.NAME)
+        await eventually(is_forgotten, 60, "the registration is forgotten")
 
 
 @pytest.mark.asyncio(loop_scope="module")
