@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from bizrq.api import enforcement
-from bizrq.kube.admission import REGISTRATIONS
-from bizrq.kube.client import ApiError, KubeClient, NotFound, Unreachable
-from bizrq.store import pause
+from bizrq.kube.client import ApiError, KubeClient, Unreachable
+from bizrq.store import registered
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +53,9 @@ class EnforcementWatch:
         """Look once. Return whether that changed what is known; without an answer, what was known stays."""
         before = self.is_there, self.pause
         try:
-            self.is_there = await self._is_registered()
-            paused = None if self.is_there else await pause.read(self._client, self._namespace)
-            self.pause = str(paused or "")
+            found = await registered.read(self._client, self._namespace, timeout=_TIMEOUT)
+            self.is_there = found.has_entries
+            self.pause = "" if self.is_there else str(found.pause or "")
         except (ApiError, Unreachable) as error:
             log.warning("the webhook registration could not be read", error=str(error))
         if self.is_there is False and before[0] is not False:
@@ -64,13 +63,6 @@ class EnforcementWatch:
         elif self.is_there and before[0] is False:
             log.info("quota is enforced again: the webhook registration is there", name=enforcement.REGISTRATION)
         return (self.is_there, self.pause) != before
-
-    async def _is_registered(self) -> bool:
-        try:
-            stored = await self._client.get(REGISTRATIONS, enforcement.REGISTRATION, timeout=_TIMEOUT)
-        except NotFound:
-            return False
-        return bool(stored.get("webhooks"))
 
     async def run(self) -> None:
         """Look again and again until cancelled, and have the groups recounted after a change."""

@@ -18,7 +18,7 @@ from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, Forbidden, Invalid, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.events import EventRecorder
 from bizrq.settings import Settings
-from bizrq.store import pause, processes
+from bizrq.store import processes, registered
 from bizrq.store.pause import Pause
 from controller import metrics
 
@@ -38,8 +38,6 @@ CHECK, SOON = 5.0, 0.5
 UNDONE, FORGOTTEN = 300.0, 600.0
 #: Looks in which bizrq-certs should have written its caBundle.
 _PATIENCE: Final = 20
-#: The HTTP status for a patch type that the API server does not support, as on the sandbox.
-_UNSUPPORTED: Final = 415
 
 _CLUSTER_ROLES: Final = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 _DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
@@ -104,13 +102,10 @@ class RegistrationKeeper:
             metrics.PAUSED.set(0)
 
     async def look(self) -> float:
-        """Compare once, and write what differs. Return the seconds until the next look. Raise ApiError, Unreachable.
-
-        The registration is read before the marker. `bizrq pause` writes the marker first, then deletes the
-        registration: so whoever misses the marker has read a registration, and an update never creates one again.
-        """
-        stored = await self._stored()
-        self._report(await pause.read(self._client, self._namespace), stored)
+        """Compare once, and write what differs. Return the seconds until the next look. Raise ApiError, Unreachable."""
+        found = await registered.read(self._client, self._namespace)
+        stored = found.stored
+        self._report(found.pause, stored)
         if self._paused is not None:
             return CHECK
         wanted = self._wanted(stored, await self._owner())
@@ -132,12 +127,6 @@ class RegistrationKeeper:
         if is_undone:
             self._report_undone(stored)
         return SOON
-
-    async def _stored(self) -> Object | None:
-        try:
-            return await self._client.get(REGISTRATIONS, registration.NAME)
-        except NotFound:
-            return None
 
     async def _owner(self) -> Object | None:
         """Return the reference by which the registration goes when bizrq is uninstalled, None without such a role."""
@@ -222,17 +211,15 @@ class RegistrationKeeper:
         uid = {"uid": stored["metadata"]["uid"]} if stored is not None else {}
         applied = {**wanted, "metadata": {**wanted["metadata"], **uid}}
         try:
-            answer = await self._client.apply(REGISTRATIONS, applied, MANAGER)
-        except ApiError as error:
-            if stored is not None and isinstance(error, (Invalid, Forbidden)):
-                # An apply keeps what others have added, which may not go together with ours.
-                answer = stored
-            elif error.status == _UNSUPPORTED:
-                answer = stored or await self._client.create(REGISTRATIONS, wanted)
-            else:
+            answer = await self._client.apply_or_create(REGISTRATIONS, applied, MANAGER, stored=stored)
+        except (Invalid, Forbidden):
+            if stored is None:
                 raise
-        if not same(answer, wanted):
-            await self._replace(replacing(answer, wanted))
+            # An apply keeps what others have added, which may not go together with ours.
+            answer = None
+        current = answer or stored
+        if current is not None and not same(current, wanted):
+            await self._replace(replacing(current, wanted))
         metrics.REGISTRATION_WRITES.labels("done").inc()
         log.info("registration written", entries=len(wanted["webhooks"]))
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 #: The field manager of `bizrq install`.
 INSTALLER = "bizrq-install"
 _STRICT = {"fieldValidation": "Strict"}
-#: The HTTP status for a patch type that the API server does not support.
-_UNSUPPORTED = 415
 
 
 class ManifestOutput(StrEnum):
@@ -61,10 +59,8 @@ def report(obj: dict[str, Any], what: str) -> None:
 
 async def apply(client: KubeClient, obj: dict[str, Any], manager: str = INSTALLER) -> None:
     """Apply the object by server-side apply: keep the fields of others, remove those that we no longer set."""
-    import orjson
-
     from bizrq.cli.manifests_of_bizrq import resource_of
-    from bizrq.kube.client import ApiError, NotFound
+    from bizrq.kube.client import NotFound
 
     resource, metadata = resource_of(obj), obj["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace")
@@ -76,27 +72,23 @@ async def apply(client: KubeClient, obj: dict[str, Any], manager: str = INSTALLE
         # Do not label an existing namespace: uninstall would delete it.
         report(obj, "unchanged")
         return
-    try:
-        answer = await client.apply(resource, obj, manager)
-    except ApiError as error:
-        if error.status != _UNSUPPORTED:
-            raise
-        answer = orjson.loads(await _merge(client, resource, obj, stored))
+    answer = await client.apply_or_create(resource, obj, manager, stored=stored)
+    if answer is None:
+        answer = await _merged(client, resource, obj)
     if stored is None:
         report(obj, "created")
     else:
         report(obj, "unchanged" if _wanted(answer) == _wanted(stored) else "configured")
 
 
-async def _merge(client: KubeClient, resource: Resource, obj: dict[str, Any], stored: dict[str, Any] | None) -> bytes:
-    """Create or patch the object without server-side apply, as on the sandbox; fields that we no longer set stay."""
+async def _merged(client: KubeClient, resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
+    """Patch the object without server-side apply; fields that we no longer set stay."""
     import orjson
 
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
-    if stored is None:
-        return await client.request("POST", resource.path(namespace), body=orjson.dumps(obj), params=_STRICT)
     patch, kind = orjson.dumps(obj), "application/merge-patch+json"
-    return await client.request("PATCH", resource.path(namespace, name), body=patch, params=_STRICT, content_type=kind)
+    path = resource.path(namespace, name)
+    return orjson.loads(await client.request("PATCH", path, body=patch, params=_STRICT, content_type=kind))
 
 
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from bizrq.kube.informer import Informer
 from bizrq.listener import EVERYWHERE
 from bizrq.process import about
 from bizrq.settings import Settings
-from bizrq.store import pause, processes
+from bizrq.store import pause, processes, registered
 from bizrq.store.groups import GROUPS
 from bizrq.store.processes import ProcessLease
 from certs.pki import make_ca, make_serving
@@ -343,17 +343,10 @@ async def _register(client: KubeClient, configuration: dict[str, Any], namespace
     return paused
 
 
-async def _stored_registration(client: KubeClient) -> dict[str, Any] | None:
-    try:
-        return await client.get(REGISTRATIONS, registration.NAME)
-    except NotFound:
-        return None
-
-
 async def _deregister(client: KubeClient, bundle: str) -> None:
     """Delete the registration and the policy, unless another process has replaced them; then wait for open calls."""
     try:
-        stored = await _stored_registration(client)
+        stored = await registered.stored(client)
         # None while paused: the policy is there all the same.
         if stored is not None:
             if any(webhook["clientConfig"].get("caBundle") != bundle for webhook in stored.get("webhooks", ())):

@@ -48,6 +48,7 @@ __all__ = [
 
 DEFAULT_TIMEOUT = 30.0  # seconds, for one call with all its retries; an API write ends within 34 s
 CONNECT_TIMEOUT = 5.0
+_UNSUPPORTED_MEDIA_TYPE = 415
 READ_ATTEMPTS = 4
 # Below the idle timeout of any server (90 s in kube-apiserver), so that a write seldom meets a closed connection.
 KEEPALIVE_SECONDS = 30.0
@@ -425,6 +426,23 @@ class KubeClient:
         params = {"fieldValidation": "Strict", "fieldManager": manager, "force": "true"}
         kind = "application/apply-patch+yaml"
         return self._object(await self.request("PATCH", path, body=orjson.dumps(obj), params=params, content_type=kind))
+
+    async def apply_or_create(
+        self, resource: Resource, obj: dict[str, Any], manager: str, *, stored: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """Apply an object, or create it where the API server has no server-side apply, as the sandbox has none.
+
+        `stored` is the stored object, None without one. Return the answer, None where that has to be patched instead.
+        """
+        try:
+            return await self.apply(resource, obj, manager)
+        except ApiError as error:
+            if error.status != _UNSUPPORTED_MEDIA_TYPE:
+                raise
+        if stored is not None:
+            return None
+        path, params = resource.path(_namespace(resource, obj)), {"fieldValidation": "Strict"}
+        return self._object(await self.request("POST", path, body=orjson.dumps(obj), params=params))
 
     async def delete(
         self,

@@ -46,10 +46,13 @@ def marker(namespace: str, reason: str = "", by: str = "") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": metadata, "data": data}
 
 
-async def read(client: KubeClient, namespace: str) -> Pause | None:
-    """Return the pause of the installation in this namespace, None without one. Raise ApiError, Unreachable."""
+async def read(client: KubeClient, namespace: str, *, timeout: float | None = None) -> Pause | None:
+    """Return the pause of the installation in this namespace, None without one.
+
+    Raise ApiError, and Unreachable after `timeout` seconds.
+    """
     try:
-        return of(await client.get(CONFIG_MAPS, NAME, namespace))
+        return of(await client.get(CONFIG_MAPS, NAME, namespace, timeout=timeout))
     except NotFound:
         return None
 

@@ -111,13 +111,10 @@ async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:
 
 async def _not_enforced(client: KubeClient) -> str:
     """Return why requests are not checked, "" where they are."""
-    from bizrq.kube.admission import REGISTRATIONS
-    from bizrq.kube.client import NotFound
-    from bizrq.registration import NAME
+    from bizrq.store import registered
 
-    try:
-        stored = await client.get(REGISTRATIONS, NAME)
-    except NotFound:
+    stored = await registered.stored(client)
+    if stored is None:
         return "the webhooks are not registered"
     webhooks = stored.get("webhooks") or ()
     if any(not each["clientConfig"].get("caBundle") for each in webhooks):

@@ -54,14 +54,11 @@ async def look_at_webhooks(client: KubeClient, namespace: str | None = None) -> 
 
 
 async def _registered(client: KubeClient) -> bool | None:
-    from bizrq.api.enforcement import REGISTRATION
-    from bizrq.kube.admission import REGISTRATIONS
-    from bizrq.kube.client import ApiError, NotFound
+    from bizrq.kube.client import ApiError
+    from bizrq.store import registered
 
     try:
-        return bool((await client.get(REGISTRATIONS, REGISTRATION)).get("webhooks"))
-    except NotFound:
-        return False
+        return registered.has_entries(await registered.stored(client))
     except ApiError:
         return None
 
