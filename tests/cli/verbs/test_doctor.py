@@ -303,35 +303,66 @@ async def test_webhooks_with_a_client_ca_are_no_finding(command: list[str]) -> N
     assert checks.findings(state(stored=REGISTERED), (checks.who_may_ask,)) == [], "that runs elsewhere"
 
 
-@pytest.mark.real
-async def test_on_a_real_api_server_nothing_is_wrong_but_the_pods_that_no_node_runs(real_cluster: Real) -> None:
-    """It adds defaults to what is stored, which are no differences, and checks rights as RBAC has them."""
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def really_installed(real_cluster: Real) -> AsyncIterator[Bizrq]:
+    """An installation on a real API server: nothing is wrong but that no node runs its pods."""
     async with installation(real_cluster.kubeconfig) as bizrq:
-
-        async def said() -> bool:
-            result = await bizrq("doctor")
-            found = [line for line in result.out.splitlines() if not line.startswith(" ")]
-            left[:] = [line for line in found if not line.startswith("replicas: 0 of ")]
-            return result.code == 1 and len(found) == 3 and not left
-
-        left: list[str] = []
         try:
-            await eventually(said, 90, lambda: left)
-            before = await bizrq("doctor", "--pre")
-            assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
-            person = await bizrq("doctor", "--pre", "--as", "nobody-in-particular")
-            assert person.code == 1
-            assert "rights: you may not " in person.out
-            # What a person may not read is neither missing nor broken.
-            person = await bizrq("doctor", "--as", "nobody-in-particular")
-            assert person.code == 4
-            heads = [line for line in person.out.splitlines() if not line.startswith(" ")]
-            assert all(line.startswith("not checked: ") for line in heads), person.out
-            verbs = [re.search("you may not ([a-z]+) ", line) for line in heads]
-            assert sorted(found[1] for found in verbs if found) == ["create", "get", "list"], person.out
+            await eventually(lambda: only_lacks_nodes(bizrq), 90, "a healthy installation")
+            yield bizrq
         finally:
             gone = await bizrq("uninstall", "-n", HERE)
             assert gone.code == 0, gone.err
+
+
+async def only_lacks_nodes(bizrq: Bizrq) -> bool:
+    result = await bizrq("doctor")
+    found = [line for line in result.out.splitlines() if not line.startswith(" ")]
+    return result.code == 1 and len(found) == 3 and all(line.startswith("replicas: 0 of ") for line in found)
+
+
+@pytest.mark.real
+async def test_on_a_real_api_server_nothing_is_wrong_but_the_pods_that_no_node_runs(really_installed: Bizrq) -> None:
+    """It adds defaults to what is stored, which are no differences, and checks rights as RBAC has them."""
+    bizrq = really_installed
+    assert await only_lacks_nodes(bizrq)
+    before = await bizrq("doctor", "--pre")
+    assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
+    person = await bizrq("doctor", "--pre", "--as", "nobody-in-particular")
+    assert person.code == 1
+    assert "rights: you may not " in person.out
+    # What a person may not read is neither missing nor broken.
+    person = await bizrq("doctor", "--as", "nobody-in-particular")
+    assert person.code == 4
+    heads = [line for line in person.out.splitlines() if not line.startswith(" ")]
+    assert all(line.startswith("not checked: ") for line in heads), person.out
+    verbs = [re.search("you may not ([a-z]+) ", line) for line in heads]
+    assert sorted(found[1] for found in verbs if found) == ["create", "get", "list"], person.out
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("kind", "name", "patch", "said"), BROKEN.values(), ids=BROKEN)
+async def test_on_a_real_api_server_each_thing_that_is_broken_is_named_too(
+    really_installed: Bizrq, kind: str, name: str, patch: Any, said: tuple[str, ...]
+) -> None:
+    """Its API servers learn of some of it a moment later. When it is mended, it is named no more."""
+    resource = resource_of({"kind": kind})
+    if callable(patch):
+        patch = patch(await really_installed.client.get(resource, name, HERE if resource.namespaced else None))
+    out = ""
+
+    async def is_named() -> bool:
+        nonlocal out
+        out = (await really_installed("doctor")).out
+        return all(words in out for words in said)
+
+    async with changed(really_installed.client, kind, name, patch):
+        await eventually(is_named, 30, lambda: f"{said} in {out}")
+    await eventually(lambda: only_lacks_nodes(really_installed), 60, "nothing else is wrong again")
+
+
+def test_at_least_fifteen_faults_are_made() -> None:
+    assert len(BROKEN) >= 15
 
 
 async def test_doctor_changes_nothing(healthy: Bizrq) -> None:
