@@ -114,7 +114,8 @@ def resource_of(obj: Object) -> Resource:
 def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
     """Return all objects in the order to apply them.
 
-    API priority is first, because a cluster may reject it.
+    API priority is first, because a cluster may reject it. The controller comes before the webhooks: what is stored is
+    counted by a new configuration before it is admitted by it.
     """
     found = [
         *(priority_objects(plan.namespace) if plan.api_priority else []),
@@ -126,8 +127,8 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _disruption_budget(plan),
         *([_network_policy(plan)] if plan.api_servers else []),
         _certs(plan),
-        _webhooks(plan),
         _controller(plan),
+        _webhooks(plan),
         *policy_objects(plan.namespace, settings),
     ]
     return [labelled(obj) for obj in found]

@@ -134,7 +134,7 @@ def install(
     from bizrq.cli.install_config import configuration, requires_use
     from bizrq.cli.installed import FLAGS, REPOSITORY
     from bizrq.store import pause
-    from bizrq.store.processes import WEB
+    from bizrq.store.processes import WEB, WEBHOOKS
 
     text = settings_of(config).text if config is not None else None
     if no_client_ca and (client_ca is not None or client_name is not None):
@@ -194,6 +194,8 @@ def install(
         for obj in others:
             if obj["kind"] == "ServiceAccount" and obj["metadata"]["name"] == WEB:
                 await _make_keys(client, namespace)
+            if wait and obj["kind"] == "Deployment" and obj["metadata"]["name"] == WEBHOOKS and WEBHOOKS in processes:
+                await _controlled(client, namespace, timeout)
             await apply(client, obj)
         if wait:
             await _served(client, plan, timeout)
@@ -636,6 +638,27 @@ async def _prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[
                     await _delete(client, item)
                     outdated.append(item)
     return outdated
+
+
+async def _controlled(client: KubeClient, namespace: str, timeout: int) -> None:
+    """Return when all controllers are as they were applied. Raise Failure after `timeout` seconds."""
+    import asyncio
+
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
+    from controller.registration import is_rolled_out
+
+    deployments = resource_of({"kind": "Deployment"})
+    until = time.monotonic() + timeout
+    progress(f"waiting up to {timeout} s for the rollout of deployment {CONTROLLER}; {WEBHOOKS} follows")
+    while not is_rolled_out(await client.get(deployments, CONTROLLER, namespace)):
+        if time.monotonic() > until:
+            raise Failure(
+                f"the rollout of {CONTROLLER} did not end within {timeout} s, so {WEBHOOKS} is as it was before; check "
+                f"kubectl -n {namespace} describe pods, then run install again, or with --no-wait",
+                EXIT_CLUSTER,
+            )
+        await asyncio.sleep(1.0)
 
 
 async def _served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:

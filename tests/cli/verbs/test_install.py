@@ -25,7 +25,7 @@ from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
 from bizrq.cli.install_config import configuration, requires_use
 from bizrq.cli.installed import api_servers_of, clients_of
-from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, InstallPlan, resource_of
+from bizrq.cli.manifests_of_bizrq import CONFIG_DIGEST, INSTALL, MANAGED, InstallPlan, resource_of
 from bizrq.cli.manifests_of_web import WebPlan, web_objects
 from bizrq.cli.verbs import install as install_verb
 from bizrq.cli.verbs.install import install
@@ -688,6 +688,33 @@ async def test_webhooks_without_pods_are_not_registered(installed: Bizrq, client
     gone = await installed("uninstall", "-n", "default")
     assert "namespace/default kept: install did not create it" in gone.out
     assert await client.get(NAMESPACES, "default")
+
+
+async def test_a_changed_configuration_reaches_the_controller_first(
+    installed: Bizrq, client: KubeClient, cluster: Cluster, unique: str, tmp_path: Path
+) -> None:
+    """No pod runs on this API server, so the rollout of the controller does not end."""
+    if cluster.box is not None:
+        pytest.skip("the sandbox has pods run that are none")
+    flags = ("install", "-n", unique, "--image", "bizrq:1")
+    assert (await installed(*flags, "--no-wait")).code == 0
+    config = tmp_path / "config.yaml"
+    config.write_text("surge: count\n")
+
+    async def digests() -> list[str]:
+        names = ("bizrq-controller", "bizrq-webhooks")
+        stored = [await client.get(DEPLOYMENTS, name, unique) for name in names]
+        return [each["spec"]["template"]["metadata"]["annotations"][CONFIG_DIGEST] for each in stored]
+
+    before = await digests()
+    result = await installed(*flags, "--config", str(config), "--timeout", "1")
+    assert result.code == 3
+    assert "the rollout of bizrq-controller did not end within 1 s, so bizrq-webhooks is as it was before" in result.err
+    controller, webhooks = await digests()
+    assert (controller != before[0], webhooks) == (True, before[1])
+    assert (await installed(*flags, "--config", str(config), "--no-wait")).code == 0
+    assert await digests() == [controller, controller]
+    assert (await installed("uninstall", "-n", unique)).code == 0
 
 
 async def test_an_install_waits_for_the_leader_or_says_that_bizrq_is_paused(
