@@ -30,7 +30,7 @@ from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics import observed
 from bizrq.metrics_access import MetricsAccess
-from bizrq.quota.reservation import FORMATS
+from bizrq.quota import reservation
 from bizrq.settings import Settings, load
 from bizrq.store import processes
 from bizrq.store.processes import ProcessInfo
@@ -125,7 +125,7 @@ def about(name: str, config: str, rules: str) -> ProcessInfo:
 
     `config` is the text of its configuration, `rules` the digest of the registration.
     """
-    return ProcessInfo(name, identity(), version("bizrq"), FORMATS, processes.digest(config), rules)
+    return ProcessInfo(name, identity(), version("bizrq"), reservation.FORMATS, processes.digest(config), rules)
 
 
 def serve(name: str, main: Callable[[Stop], Awaitable[None]]) -> None:

@@ -18,6 +18,7 @@ from bizrq.api.enforcement import REGISTRATION
 from bizrq.api.group import API_GROUP, PLURAL
 from bizrq.api.guards import MAY_MAINTAIN
 from bizrq.api.overlap import BUILT_IN
+from bizrq.quota import reservation
 from bizrq.settings import Settings
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices import hami
@@ -35,6 +36,8 @@ LABELS = {"app.kubernetes.io/name": NAME}
 #: The Service of the webhooks, and its port.
 SERVICE, PORT = "bizrq-webhooks", 8443
 TIMEOUT_SECONDS = 10
+#: The annotation with the format in which reservations are written, which every process that runs reads.
+FORMAT = "bizrq.quota.biz.group/format"
 
 #: Returns the clientConfig of a path: {"url": …} or {"service": …}, with the caBundle where it is known.
 ClientConfig = Callable[[str], Object]
@@ -265,6 +268,11 @@ def unserved(stored: Object, served: Collection[str]) -> list[Object]:
 def _path(webhook: Object) -> str:
     config = webhook.get("clientConfig") or {}
     return str((config.get("service") or {}).get("path") or urlsplit(config.get("url") or "").path)
+
+
+def format_of(stored: Object) -> str:
+    """Return the format in which reservations are written; the oldest where a registration does not say."""
+    return str((stored["metadata"].get("annotations") or {}).get(FORMAT) or reservation.FORMATS[0])
 
 
 def is_ours(stored: Object) -> bool:

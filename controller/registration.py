@@ -17,9 +17,11 @@ from bizrq import registration
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import ApiError, Forbidden, Invalid, KubeClient, NotFound, Resource, Unreachable
 from bizrq.kube.events import EventRecorder
+from bizrq.quota import reservation
 from bizrq.settings import Settings
 from bizrq.store import processes, registered
 from bizrq.store.pause import Pause
+from bizrq.store.processes import ProcessInfo
 from controller import metrics
 
 log = structlog.get_logger(__name__)
@@ -108,15 +110,16 @@ class RegistrationKeeper:
         self._report(found.pause, stored)
         if self._paused is not None:
             return CHECK
-        wanted = self._wanted(stored, await self._owner())
+        running = self._watched.running(await processes.read(self._client, self._namespace))
+        wanted = self._wanted(stored, await self._owner(), await self._format(stored, running))
         if stored is not None and same(stored, wanted):
             self._last = wanted
             return self._kept(stored)
-        if why := await self._waiting(stored):
+        if why := await self._waiting(stored, running):
             if why != self._waits_for:
                 log.info("registration not written yet", waits_for=why)
             self._waits_for = why
-            await self._narrow(stored)
+            await self._narrow(stored, wanted)
             return CHECK
         self._waits_for = ""
         is_undone = self._last is not None and (stored is None or not same(stored, self._last))
@@ -137,7 +140,21 @@ class RegistrationKeeper:
         uid = role["metadata"]["uid"]
         return {"apiVersion": _CLUSTER_ROLES.api_version, "kind": _CLUSTER_ROLES.kind, "name": OWNER, "uid": uid}
 
-    def _wanted(self, stored: Object | None, owner: Object | None) -> Object:
+    async def _format(self, stored: Object | None, running: Sequence[ProcessInfo]) -> str:
+        """Return the format in which reservations may be written: the newest that all running processes read.
+
+        A newer one than the stored registration names also waits until no older pod is left. One that is not read by
+        all is given up at once. bizrq-certs reads none.
+        """
+        found = reservation.newest_common(each.formats for each in running if each.process != processes.CERTS)
+        if stored is None or not self._is_service:
+            return found
+        before = registration.format_of(stored)
+        if reservation.is_newer(found, before) and await self._rollout(stored):
+            return before
+        return found
+
+    def _wanted(self, stored: Object | None, owner: Object | None, written: str) -> Object:
         """Return the registration to store. An entry fails open until it has a caBundle, and never again."""
         before = entries(stored or {})
         webhooks = []
@@ -145,7 +162,7 @@ class RegistrationKeeper:
             old = before.get(webhook["name"])
             is_trusted = old is not None and (_bundle(old) is not None or old.get("failurePolicy") == "Fail")
             webhooks.append(webhook if is_trusted else {**webhook, "failurePolicy": "Ignore"})
-        metadata = {**self._rendered["metadata"], "annotations": {RENDERED: self._digest}}
+        metadata = {**self._rendered["metadata"], "annotations": {RENDERED: self._digest, registration.FORMAT: written}}
         if owner is not None:
             metadata["ownerReferences"] = [owner]
         return {**self._rendered, "metadata": metadata, "webhooks": webhooks}
@@ -159,7 +176,7 @@ class RegistrationKeeper:
             log.warning("entries of the registration fail open: bizrq-certs has not written their caBundle")
         return SOON if 0 < self._untrusted < _PATIENCE else CHECK
 
-    async def _waiting(self, stored: Object | None) -> str:
+    async def _waiting(self, stored: Object | None, running: Sequence[ProcessInfo]) -> str:
         """Return what has to come before the write, "" for nothing.
 
         A new registration needs a webhook that serves it. Another version's needs that all webhooks do, and that no pod
@@ -171,7 +188,6 @@ class RegistrationKeeper:
         annotations = ((stored or {}).get("metadata") or {}).get("annotations") or {}
         if annotations.get(RENDERED) == self._digest:
             return ""
-        running = self._watched.running(await processes.read(self._client, self._namespace))
         webhooks = [each for each in running if each.process == registration.SERVICE]
         others = [each.identity for each in webhooks if each.rules != self._digest]
         if len(webhooks) == len(others):
@@ -180,17 +196,28 @@ class RegistrationKeeper:
             return f"the end of webhooks of another version or configuration: {', '.join(sorted(others)[:3])}"
         return await self._rollout(stored) if self._is_service else ""
 
-    async def _narrow(self, stored: Object | None) -> None:
-        """Take out at once what this version does not serve: its webhooks get ready only then."""
+    async def _narrow(self, stored: Object | None, wanted: Object) -> None:
+        """Take out at once what this version does not serve, and give up a newer format than is wanted.
+
+        Its webhooks get ready only then.
+        """
         if stored is None or not registration.is_ours(stored):
             return
         names = [webhook["name"] for webhook in registration.unserved(stored, registration.PATHS)]
-        if not names:
+        before, written = registration.format_of(stored), registration.format_of(wanted)
+        is_given_up = reservation.is_newer(before, written)
+        if not names and not is_given_up:
             return
         kept = [webhook for webhook in stored["webhooks"] if webhook["name"] not in names]
         operations = [_unchanged(stored), {"op": "add", "path": "/webhooks", "value": kept}]
+        if is_given_up:
+            annotations = {**(stored["metadata"].get("annotations") or {}), registration.FORMAT: written}
+            operations.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
         await self._replace(operations)
-        log.warning("entries taken out of the registration: this version does not serve them", names=names)
+        if names:
+            log.warning("entries taken out of the registration: this version does not serve them", names=names)
+        if is_given_up:
+            log.warning("reservations are written in an older format again", format=written, before=before)
 
     async def _replace(self, operations: list[Object]) -> None:
         """Patch the registration, as of one version of it. Raise ApiError, Unreachable."""

@@ -107,7 +107,7 @@ class Webhooks:
         self._disclosure = Disclosure(reviewer, clock, settings.controllers)
         self._pacer = ConnectionPacer(clock)
         self._draining = False
-        self._registered = RegisteredPaths(client, self._handlers, clock=clock)
+        self._registered = RegisteredPaths(client, self._handlers, self.store.values, clock=clock)
         self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))
         self._watching: list[asyncio.Task[None]] = []
 

@@ -7,7 +7,7 @@ This file alone decides when two entries are of one write, and what the entries 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -21,9 +21,11 @@ from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 #: How long a reservation is kept, in milliseconds. An API write ends within 34 s.
 LIFETIME = 60_000
 
-_FORMAT = "v1"
-#: The formats of entries that this version reads.
-FORMATS = (_FORMAT,)
+#: The format of entries that this version writes.
+WRITTEN = "v1"
+#: The formats that it reads, the oldest first. A version with a newer one writes that where the registration says so
+#: (docs/reservations.md, "A newer format").
+FORMATS = (WRITTEN,)
 #: A part of an entry that is no resource: of those that a later version adds, this one knows only that.
 _KEY = re.compile(r"(?!pods\b)[a-z]{1,32}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -96,7 +98,7 @@ class Reservation:
 
 
 def _write(entry: Reservation) -> str:
-    words = [_FORMAT, str(entry.slot)]
+    words = [WRITTEN, str(entry.slot)]
     if entry.pending_write is not None:
         words.append(f"awaits={entry.pending_write}")
     words.append(f"uid={entry.uid}")
@@ -120,9 +122,9 @@ def parse_reservation(text: str) -> Reservation:
     `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [KEY=VALUE]… [RESOURCE=AMOUNT[-BASE]]…`
     """
     version, _, rest = text.partition(" ")
-    if version != _FORMAT:
+    if version not in FORMATS:
         why = "a newer version of bizrq wrote it, or a person"
-        raise ReservationError(f"reservation {text[:80]!r} is not of format {_FORMAT}: {why}")
+        raise ReservationError(f"reservation {text[:80]!r} is not of format {' or '.join(FORMATS)}: {why}")
     words = rest.split(" ")
     slot = Slot.parse(words[0])
     known: dict[str, str] = {}
@@ -172,6 +174,22 @@ def parse_reservation(text: str) -> Reservation:
     # Keep the text that was read: to write it again costs as much as to read it.
     vars(found)["line"] = text
     return found
+
+
+def is_known_format(text: str) -> bool:
+    """Return whether an entry of `status.reservations` is of a format that this version reads."""
+    return text.partition(" ")[0] in FORMATS
+
+
+def newest_common(readers: Iterable[Collection[str]]) -> str:
+    """Return the newest format that this version and all of these readers read, the oldest one if there is none."""
+    read = [*readers]
+    return next((each for each in reversed(FORMATS) if all(each in formats for formats in read)), FORMATS[0])
+
+
+def is_newer(one: str, other: str) -> bool:
+    """Return whether one format is newer than another; one that this version does not know is the newest."""
+    return other in FORMATS and (one not in FORMATS or FORMATS.index(one) > FORMATS.index(other))
 
 
 def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:

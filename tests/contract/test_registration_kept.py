@@ -25,6 +25,7 @@ from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Res
 from bizrq.kube.config import Overrides, from_kubeconfig
 from bizrq.kube.events import EventRecorder
 from bizrq.kube.lease import LEASES
+from bizrq.quota import reservation
 from bizrq.settings import load, settings
 from bizrq.store import pause, processes
 from bizrq.store.processes import ProcessInfo
@@ -136,9 +137,16 @@ class Leader(KubeClient):
         return found
 
 
-async def serve(client: KubeClient, *, name: str = "bizrq-webhooks-1", rules: str = RULES) -> None:
-    """Renew the Lease of a webhook that serves these rules."""
-    info = ProcessInfo(registration.SERVICE, f"{name}_1_x", "0", ("v1",), rules=rules)
+async def serve(
+    client: KubeClient,
+    *,
+    name: str = "bizrq-webhooks-1",
+    rules: str = RULES,
+    process: str = registration.SERVICE,
+    formats: tuple[str, ...] = ("v1",),
+) -> None:
+    """Renew the Lease of a process, a webhook that serves these rules."""
+    info = ProcessInfo(process, f"{name}_1_x", "0", formats, rules=rules)
     lease = processes.lease_of(info, HERE, "4711")
     assert lease["metadata"]["name"] == name
     del lease["metadata"]["ownerReferences"]
@@ -510,6 +518,82 @@ async def test_what_only_another_version_serves_is_taken_out_at_once(
     await serve(client)
     await keeper.look()
     assert 7 not in {w["timeoutSeconds"] for w in (await there(client))["webhooks"]}
+
+
+BOTH = ("v1", "v2")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def newer(
+    client: KubeClient, leader: Leader, keeper: RegistrationKeeper, monkeypatch: pytest.MonkeyPatch
+) -> RegistrationKeeper:
+    """A keeper of a version with a newer format, beside a webhook and a controller of that version."""
+    del keeper
+    monkeypatch.setattr(reservation, "FORMATS", BOTH)
+    await serve(client, formats=BOTH)
+    await serve(client, name="bizrq-controller-1", process="bizrq-controller", formats=BOTH)
+    return keeper_of(leader)
+
+
+async def format_stored(client: KubeClient) -> str:
+    return registration.format_of(await there(client))
+
+
+@pytest.mark.parametrize("process", ["bizrq-webhooks", "bizrq-controller", "bizrq-web", "bizrq-up"])
+async def test_a_newer_format_is_written_while_all_processes_read_it(
+    client: KubeClient, newer: RegistrationKeeper, process: str
+) -> None:
+    older = f"{process}-2"
+    await serve(client, name=older, process=process)
+    await kept(client, newer)
+    assert await format_stored(client) == "v1"
+    await end(client, older)
+    await newer.look()
+    assert await format_stored(client) == "v2"
+    await serve(client, name=older, process=process)
+    await newer.look()
+    assert await format_stored(client) == "v1", "given up at once"
+    await end(client, older)
+    await end(client, "bizrq-controller-1")
+
+
+async def test_a_newer_format_waits_for_the_rollout_and_not_for_certs(
+    client: KubeClient, leader: Leader, newer: RegistrationKeeper
+) -> None:
+    """An older pod may have no Lease; bizrq-certs reads no reservations."""
+    await serve(client, name="bizrq-certs-1", process="bizrq-certs")
+    older = f"{registration.SERVICE}-2"
+    await serve(client, name=older)
+    await kept(client, newer)
+    await end(client, older)
+    leader.roll_out(updated=0)
+    await newer.look()
+    assert await format_stored(client) == "v1"
+    leader.roll_out()
+    await newer.look()
+    assert await format_stored(client) == "v2"
+    await end(client, "bizrq-certs-1")
+    await end(client, "bizrq-controller-1")
+
+
+async def test_an_older_leader_gives_a_newer_format_up_at_once(
+    client: KubeClient, leader: Leader, newer: RegistrationKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while webhooks of the later version still run, and the rest of the registration waits for their end."""
+    await kept(client, newer)
+    assert await format_stored(client) == "v2"
+    before = await there(client)
+    monkeypatch.setattr(reservation, "FORMATS", ("v1",))
+    await serve(client, rules="newer", formats=BOTH)
+    await client.patch(REGISTRATIONS, registration.NAME, {"metadata": {"annotations": {keeping.RENDERED: "newer"}}})
+    older = keeper_of(leader)
+    assert await older.look() == CHECK
+    after = await there(client)
+    assert registration.format_of(after) == "v1"
+    assert after["webhooks"] == before["webhooks"]
+    await older.look()
+    assert (await there(client))["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    await end(client, "bizrq-controller-1")
 
 
 @pytest.mark.parametrize(

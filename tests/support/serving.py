@@ -229,9 +229,18 @@ class Parts:
             self.balancer.backends.append(port)
 
     async def webhook_process(
-        self, kubeconfig: Path | None = None, flags: Sequence[str] = (), *, drain: int = 0, is_newer: bool = False
+        self,
+        kubeconfig: Path | None = None,
+        flags: Sequence[str] = (),
+        *,
+        drain: int = 0,
+        is_newer: bool = False,
+        within: float = 60,
     ) -> Running:
-        """A `bizrq-webhooks` of its own, behind the balancer once it serves. `drain` is its --drain-delay."""
+        """A `bizrq-webhooks` of its own, behind the balancer once it serves, `within` seconds.
+
+        `drain` is its --drain-delay.
+        """
         [port] = _free_ports(1)
         process = await self._spawn(
             "bizrq-webhooks",
@@ -246,7 +255,7 @@ class Parts:
             assert process.returncode is None, f"bizrq-webhooks ended by itself: see {self.folder}/bizrq-webhooks.log"
             return await self._is_ready(port)
 
-        await eventually(serves, 60, "a webhook is ready")
+        await eventually(serves, within, "a webhook is ready")
         self.balancer.backends.append(port)
         return running
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bizrq import registration
+from bizrq.api import group as wire
+from bizrq.api.group import GroupObject
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.settings import load
 from tests.support.cluster import eventually
-from tests.support.objects import Object
+from tests.support.objects import Object, group
 from tests.webhooks.conftest import Api, Hooks
 from webhooks.registered_paths import RegisteredPaths
 
 BY_URL = registration.by_url("https://127.0.0.1:1/behind/")
 
 
-def stored(*paths: str, ours: bool = True) -> Object:
+def stored(*paths: str, ours: bool = True, written: str = "") -> Object:
     made = registration.configuration(load(None), BY_URL, namespace="bizrq-system")
     others = [
         {**made["webhooks"][0], "name": f"{n}.example.com", "clientConfig": BY_URL(path)}
         for n, path in enumerate(paths)
     ]
     labels = made["metadata"]["labels"] if ours else {}
-    return {**made, "metadata": {"name": registration.NAME, "labels": labels}, "webhooks": [*made["webhooks"], *others]}
+    metadata = {"name": registration.NAME, "labels": labels, "annotations": {registration.FORMAT: written}}
+    return {**made, "metadata": metadata, "webhooks": [*made["webhooks"], *others]}
 
 
 async def test_each_path_of_this_version_has_a_handler_and_may_be_registered(hooks: Hooks) -> None:
@@ -46,6 +51,49 @@ async def test_a_process_waits_until_the_paths_of_another_version_are_gone(api: 
     await api.client.delete(REGISTRATIONS, registration.NAME)
     await api.client.create(REGISTRATIONS, stored())
     await settling
+    assert paths.problem == ""
+
+
+@pytest.mark.parametrize("paths_of_newer", [(), ("/validate/newer",)], ids=["no path", "a path"])
+async def test_a_process_waits_until_reservations_of_a_newer_format_are_gone(
+    api: Api, paths_of_newer: tuple[str, ...]
+) -> None:
+    """Until they are no longer written, then until processes have learned of it, then until none is left.
+
+    The leader of its version takes the format back together with the path.
+    """
+    await api.client.create(REGISTRATIONS, stored(*paths_of_newer, written="v2"))
+    entry = "deployments.apps/default/web uid=u until=2026-01-01T00:00:00Z limits.cpu=1"
+    now, reservations = 0.0, [f"v1 {entry}", f"v2 {entry}"]
+
+    def groups() -> list[GroupObject]:
+        return [wire.from_dict({**group("nlp"), "status": {"reservations": reservations}})]
+
+    paths = RegisteredPaths(api.client, registration.PATHS, groups, clock=lambda: now)
+    settling = asyncio.create_task(paths.settle())
+
+    async def says(words: str) -> None:
+        async def said() -> bool:
+            return words in paths.problem
+
+        await eventually(said, 30, words)
+
+    await says("0.example.com" if paths_of_newer else "reservations are written in format v2, which this version does")
+    await api.client.delete(REGISTRATIONS, registration.NAME)
+    await api.client.create(REGISTRATIONS, stored(written="v1"))
+    await says("processes of a newer version stop")
+    now = 10.0
+    await says("group nlp has reservations of a newer version")
+    reservations.pop()
+    await settling
+    assert paths.problem == ""
+
+
+async def test_an_entry_that_somebody_wrote_keeps_nothing_waiting(api: Api) -> None:
+    await api.client.create(REGISTRATIONS, stored(written="v1"))
+    odd = wire.from_dict({**group("nlp"), "status": {"reservations": ["v2 x"]}})
+    paths = RegisteredPaths(api.client, registration.PATHS, lambda: [odd], clock=iter([0.0]).__next__)
+    await paths.settle()
     assert paths.problem == ""
 
 
