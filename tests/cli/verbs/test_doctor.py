@@ -361,7 +361,7 @@ async def test_on_a_real_api_server_each_thing_that_is_broken_is_named_too(
     await eventually(lambda: only_lacks_nodes(really_installed), 60, "nothing else is wrong again")
 
 
-def test_at_least_fifteen_faults_are_made() -> None:
+async def test_at_least_fifteen_faults_are_made() -> None:
     assert len(BROKEN) >= 15
 
 

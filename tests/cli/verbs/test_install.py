@@ -140,7 +140,7 @@ async def test_install_twice_makes_everything_once_and_uninstall_takes_it_away(
 
     more = await installed("install", *flags, "--replicas", "3")
     changed = [line for line in more.out.splitlines() if not line.endswith("unchanged")]
-    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
+    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("controller", "webhooks")]
 
     kept = await installed("install", *flags[:-2])
     assert (kept.code, kept.err) == (0, "bizrq: kept: --replicas=3; a flag that is given wins\n")
@@ -231,7 +231,7 @@ async def test_the_clients_of_the_webhooks_are_installed_and_kept_until_a_flag_r
     assert (kept.code, kept.err.splitlines()) == (0, [KEPT_CLIENTS, KEPT_ADDRESSES])
     flags = (*flags, "--replicas", "3")
     changed = [line for line in kept.out.splitlines() if not line.endswith("unchanged")]
-    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("webhooks", "controller")]
+    assert changed == [f"deployment.apps/bizrq-{name} configured" for name in ("controller", "webhooks")]
     assert await _command(client) == command
     assert (await client.get(resource_of(policy), "bizrq-webhooks", "default"))["spec"] == policy["spec"]
     path.write_text(make_ca(datetime.now(UTC)).certificate_pem.decode())
