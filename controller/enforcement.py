@@ -13,7 +13,7 @@ import structlog
 
 from bizrq.api import enforcement
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
-from bizrq.store import registered
+from bizrq.store import pause, registered
 
 log = structlog.get_logger(__name__)
 
@@ -53,9 +53,9 @@ class EnforcementWatch:
         """Look once. Return whether that changed what is known; without an answer, what was known stays."""
         before = self.is_there, self.pause
         try:
-            found = await registered.read(self._client, self._namespace, timeout=_TIMEOUT)
-            self.is_there = found.has_entries
-            self.pause = "" if self.is_there else str(found.pause or "")
+            self.is_there = registered.has_entries(await registered.stored(self._client, timeout=_TIMEOUT))
+            paused = None if self.is_there else await pause.read(self._client, self._namespace, timeout=_TIMEOUT)
+            self.pause = str(paused or "")
         except (ApiError, Unreachable) as error:
             log.warning("the webhook registration could not be read", error=str(error))
         if self.is_there is False and before[0] is not False:

@@ -19,7 +19,7 @@ from bizrq.kube.client import ApiError, Forbidden, Invalid, KubeClient, NotFound
 from bizrq.kube.events import EventRecorder
 from bizrq.quota import reservation
 from bizrq.settings import Settings
-from bizrq.store import processes, registered
+from bizrq.store import pause, processes, registered
 from bizrq.store.pause import Pause
 from bizrq.store.processes import ProcessInfo
 from controller import metrics
@@ -105,9 +105,8 @@ class RegistrationKeeper:
 
     async def look(self) -> float:
         """Compare once, and write what differs. Return the seconds until the next look. Raise ApiError, Unreachable."""
-        found = await registered.read(self._client, self._namespace)
-        stored = found.stored
-        self._report(found.pause, stored)
+        stored = await registered.stored(self._client)
+        self._report(await pause.read(self._client, self._namespace), stored)
         if self._paused is not None:
             return CHECK
         running = self._watched.running(await processes.read(self._client, self._namespace))

@@ -16,9 +16,9 @@ import structlog
 
 from bizrq import registration
 from bizrq.api.group import GroupObject
-from bizrq.kube.admission import REGISTRATIONS
-from bizrq.kube.client import ApiError, Forbidden, KubeClient, NotFound, Unreachable
+from bizrq.kube.client import ApiError, Forbidden, KubeClient, Unreachable
 from bizrq.quota import reservation
+from bizrq.store import registered
 
 log = structlog.get_logger(__name__)
 
@@ -70,15 +70,13 @@ class RegisteredPaths:
     async def _look(self) -> str:
         """Return why the process may not be ready, "" for nothing."""
         try:
-            stored = await self._client.get(REGISTRATIONS, registration.NAME)
-        except NotFound:
-            return ""
+            stored = await registered.stored(self._client)
         except Forbidden as error:
             log.warning("cannot tell which paths are registered: apply the roles of this version", error=str(error))
             return ""
         except (ApiError, Unreachable) as error:
             return f"the registration cannot be read: {error}"
-        if not registration.is_ours(stored):
+        if stored is None or not registration.is_ours(stored):
             return ""
         about_format = self._format_problem(registration.format_of(stored))
         names = [webhook["name"] for webhook in registration.unserved(stored, self._served)]

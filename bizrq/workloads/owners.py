@@ -12,7 +12,7 @@ from typing import Any
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, REQUIRED, group_of, labels_of
-from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.validation import Malformed
 
 #: The most owners that are followed, as in Kueue.
@@ -109,10 +109,13 @@ def is_named_by(owner: Mapping[str, Any], reference: Mapping[str, Any], namespac
 
     Anybody may write the uid of an object under another kind or name, or in another namespace.
     """
-    metadata, group = owner["metadata"], group_and_version(owner.get("apiVersion"))[0]
-    named = group_and_version(reference.get("apiVersion"))[0], *(reference.get(key) for key in ("kind", "name", "uid"))
-    is_it = named == (group, owner.get("kind"), metadata.get("name"), metadata.get("uid"))
-    return is_it and namespace == metadata.get("namespace", "")
+    group, kind, name, uid = named_owner(reference)
+    return (group, kind, namespace, name) == reference_of(owner) and uid == owner["metadata"].get("uid")
+
+
+def named_owner(reference: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return the API group, kind, name and uid of the owner that a reference names, in any version."""
+    return group_and_version(reference.get("apiVersion"))[0], *(reference.get(key) for key in ("kind", "name", "uid"))
 
 
 def _labels(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -125,14 +125,10 @@ class Descendants:
         for pod, many in pods:
             sort = pod.owner, pod.namespace, pod.kept_by
             if sort not in known:
-                known[sort] = self._keeps_pod(owner, pod)
+                known[sort] = _keeps(owner, pod.plain())
             if known[sort] and not self._has_stayed(pod):
                 found.append((pod, many))
         return found
-
-    def _keeps_pod(self, owner: Object, pod: Pod) -> bool:
-        is_named = pod.owner is not None and is_named_by(owner, pod.owner.plain(), pod.namespace)
-        return is_named and keeps(owner, {"kind": "Pod", "metadata": {"name": pod.name, "labels": pod.selected}})
 
     def _has_stayed(self, pod: Pod) -> bool:
         # One that is deleted may stand for others of its class.

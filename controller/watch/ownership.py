@@ -16,7 +16,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import with_models
 from bizrq.workloads.lookup import Reference, group_and_version, reference_of
-from bizrq.workloads.owners import charged_group, controller_of, owner_chain
+from bizrq.workloads.owners import charged_group, controller_of, named_owner, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import (
     LATE,
@@ -110,9 +110,8 @@ class Ownership:
         reference = controller_of(obj["metadata"])
         if reference is None:
             return self._adopter(obj)
-        # With versions: of two objects that name one uid, one may name a kind that is not the owner's.
-        named = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
-        key = obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("namespace", ""), *named
+        # Of two objects that name one uid, one may name a kind that is not the owner's.
+        key = obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("namespace", ""), *named_owner(reference)
         lookup = self._resolver.cached_lookup
         if key not in self._payers:
             direct = next(owner_chain(obj, self._registry, lookup), None)

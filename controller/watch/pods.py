@@ -54,11 +54,6 @@ class PodOwner(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
 
-    def plain(self) -> Object:
-        """Return the owner reference as the API server has it."""
-        names = {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
-        return {**names, "controller": True}
-
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
     """The fields of a pod that counting and metering read. Equal `labels`, `spec` and `owner` are shared between pods.
@@ -133,7 +128,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         if self.created is not None:
             metadata["creationTimestamp"] = format_timestamp(self.created)
         if self.owner is not None:
-            metadata["ownerReferences"] = [self.owner.plain()]
+            owner = self.owner
+            reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+            metadata["ownerReferences"] = [{**reference, "controller": True}]
         return {
             "apiVersion": "v1",
             "kind": "Pod",

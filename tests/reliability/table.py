@@ -39,9 +39,6 @@ class Experiment:
         return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.full.items())
 
 
-#: For how many seconds holders of allowances stand still.
-_STOPS: Size = {"frozen": (5.0, 20.0, 70.0)}
-
 #: On a cluster where three webhooks and a controller run already.
 STAGED = (
     Experiment(
@@ -169,7 +166,15 @@ ALONE = (
         "R30",
         holders.r30,
         "never over; nothing leaked after the expiry; nobody waits for over 75 s",
-        {"holders": 3, "fits": 3_000, "beyond": 600, "concurrency": 60, **_STOPS, "mixed": True, "bound": 75.0},
+        {
+            "holders": 3,
+            "fits": 3_000,
+            "beyond": 600,
+            "concurrency": 60,
+            "frozen": (5.0, 20.0, 70.0),
+            "mixed": True,
+            "bound": 75.0,
+        },
         # Replicas of both sorts side by side are in tests/e2e/test_allowances.py.
         {"holders": 2, "fits": 80, "beyond": 12, "concurrency": 12, "frozen": (1.5,), "mixed": False, "bound": 75.0},
     ),

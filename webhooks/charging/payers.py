@@ -12,7 +12,7 @@ from typing import Any, Final
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import controller_of
+from bizrq.workloads.owners import controller_of, named_owner
 from bizrq.workloads.ownership.payers import (
     SELECTING,
     Paid,
@@ -69,7 +69,7 @@ class Payers:
         if reference is None:
             return False
         kept = controller_of(new.get("metadata"))
-        if kept is None or _named(kept) != _named(reference):
+        if kept is None or named_owner(kept) != named_owner(reference):
             # A controller goes by the uid; who pays is found by the kind and the name as well.
             return True
         before, after = _labels(old), _labels(new)
@@ -120,12 +120,6 @@ def check_owner_references(obj: Mapping[str, Any]) -> None:
         for key in ("apiVersion", "kind", "name", "uid"):
             if not expect_text(reference.get(key), f"{path}[{index}].{key}"):
                 raise Malformed(f"{path}[{index}].{key}: is missing")
-
-
-def _named(reference: Object) -> tuple[object, ...]:
-    """Return the owner that a reference names, in any version."""
-    group, _ = group_and_version(reference.get("apiVersion"))
-    return group, reference.get("kind"), reference.get("name"), reference.get("uid")
 
 
 def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:

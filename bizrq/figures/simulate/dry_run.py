@@ -195,12 +195,12 @@ class DryRun:
             for name, held in ahead.items()
             if more.get(name) and name in account.hard and account.taken(name) + held + more[name] > account.hard[name]
         }
+        if not needed:
+            return ""
         amounts = ", ".join(f"{name}={value}" for name, value in text_of(needed).items())
         return (
             f"it needs room that webhook processes hold ahead of {account.group} ({amounts}): they give it back, "
             "without what they have admitted by it since the last recount"
-            if needed
-            else ""
         )
 
     def _order(self, number: int, outcome: DryRunOutcome) -> list[str]:
