@@ -9,7 +9,7 @@ clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bizrq.quota.account import Account
@@ -217,12 +217,12 @@ def spent(notes: Iterable[Note]) -> dict[str, int]:
     return total(note.entry.amount for note in notes)
 
 
-def may_admit(line: Line, notes: Sequence[Note], entry: Reservation) -> bool:
-    """Return True where the line holds one more create beside the notes of its journal after `seen`.
+def may_admit(line: Line, taken: Resources, entry: Reservation) -> bool:
+    """Return True where the line holds one more create beside what the notes of its journal after `seen` take.
 
     The line may be an old version of the stored one: that has lost no more than what it has moved `seen` past.
     """
-    return not growth(add(spent(notes), entry.amount), line.amount)
+    return not growth(add(taken, entry.amount), line.amount)
 
 
 def is_plain(charge: Charge) -> bool:

@@ -23,6 +23,8 @@ from tests.bench.arena import arena
 from tests.support.binaries import why_not_real
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+#: How the second cell of a row begins that was measured with allowances.
+WITH_ALLOWANCES = "with allowances: "
 MARK, END_MARK = "<!-- make bench writes this -->", "<!-- up to here: make bench -->"
 #: What needs no cluster, and what needs a real one.
 ALONE = {
@@ -42,6 +44,7 @@ ON_CLUSTER = {
     "B7": admission.handshakes,
     "B8": admission.capacity_back,
     "B14": admission.beside_hours,
+    "B16": admission.paced,
     # Last: it puts a registration of its own in place of the others'.
     "B6": admission.cold_start,
 }
@@ -50,8 +53,9 @@ ON_CLUSTER = {
 class Run:
     """Plays benchmarks until the time is over, and writes what each measured as soon as it has."""
 
-    def __init__(self, minutes: float, writes: bool) -> None:
+    def __init__(self, minutes: float, writes: bool, allowances: bool) -> None:
         self.rows: list[str] = []
+        self._allowances = allowances
         self._until = time.monotonic() + 60 * minutes
         self._writes = writes
         self._console = Console(stderr=True, highlight=False)
@@ -68,7 +72,7 @@ class Run:
 
     async def _on_cluster(self, names: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="bizrq-bench-") as folder:
-            async with arena(Path(folder)) as here:
+            async with arena(Path(folder), allowances=self._allowances) as here:
                 for name in names:
                     if self._begins(name):
                         try:
@@ -87,15 +91,22 @@ class Run:
 
     def _keep(self, name: str, rows: list[str], on: str) -> None:
         ran = f"{datetime.now(UTC):%Y-%m-%d}, {on or f'Python {platform.python_version()}'}"
-        rows = [f"{row} {ran} |" for row in rows]
+        begins = f"| {name} | {WITH_ALLOWANCES}" if self._allowances else f"| {name} | "
+        rows = [f"{begins}{row.removeprefix(f'| {name} | ')} {ran} |" for row in rows]
         for row in rows:
             self._console.print(row, soft_wrap=True, markup=False)
         self.rows += rows
         if self._writes:
-            write(name, rows)
+            write(rows)
 
     def _say(self, line: str) -> None:
         self._console.print(line, style="dim", soft_wrap=True, markup=False)
+
+
+def kind_of(row: str) -> tuple[str, bool]:
+    """Return the benchmark of a row, and whether it ran with allowances: those stand beside those without."""
+    _, name, what, *_ = row.split("|")
+    return name.strip(), what.strip().startswith(WITH_ALLOWANCES.strip())
 
 
 def told(rows: list[str]) -> str:
@@ -104,15 +115,14 @@ def told(rows: list[str]) -> str:
     return "\n".join(["| id | what | figures | ran |", "|---|---|---|---|", *ordered])
 
 
-def write(name: str, rows: list[str]) -> None:
-    """Put these in place of the rows that the benchmark had; the words around the table are a person's."""
+def write(rows: list[str]) -> None:
+    """Put these in place of the rows of their kind; the words around the table are a person's."""
     before = RESULTS.read_text("utf-8")
     found = re.search(f"{MARK}\n(.*?){END_MARK}", before, flags=re.DOTALL)
     if found is None:
         raise SystemExit(f"{RESULTS} has no marks {MARK} and {END_MARK} to write between")
-    others = [
-        line for line in found[1].splitlines() if re.match(r"\| B\d", line) and not line.startswith(f"| {name} |")
-    ]
+    kinds = {kind_of(row) for row in rows}
+    others = [line for line in found[1].splitlines() if re.match(r"\| B\d", line) and kind_of(line) not in kinds]
     RESULTS.write_text(before.replace(found[0], f"{MARK}\n{told([*others, *rows])}\n{END_MARK}"), "utf-8")
 
 
@@ -120,11 +130,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="ID", help="by default all")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/results.md")
+    parser.add_argument("--allowances", action="store_true", help="with webhooks that admit by allowances")
     parser.add_argument("--minutes", type=float, default=12.0, help="none begins later than this")
     arguments = parser.parse_args()
     chosen = [name.upper() for name in arguments.names] or [*ALONE, *ON_CLUSTER]
     if unknown := sorted({*chosen} - {*ALONE, *ON_CLUSTER}):
         parser.error(f"no benchmark {', '.join(unknown)}: take some of {' '.join((*ON_CLUSTER, *ALONE))}")
-    run = Run(arguments.minutes, arguments.write)
+    run = Run(arguments.minutes, arguments.write, arguments.allowances)
     run.play(chosen)
     sys.stdout.write(told(run.rows) + "\n")

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import ssl
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,18 +38,21 @@ class Rounds:
     played: int
 
 
-async def _rounds(here: Arena, count: int, concurrency: int, modes: tuple[str, ...]) -> Rounds:
-    """Rounds of all modes in turn, without those in which the baseline was off."""
+async def _rounds(
+    here: Arena, count: int, concurrency: int, modes: tuple[str, ...], groups: Sequence[str] = ("hot",)
+) -> Rounds:
+    """Rounds of all modes in turn over these groups, without those in which the baseline was off."""
+    turn = itertools.cycle(groups)
     for mode in modes:
         # Connections and caches are warm in every round that counts.
-        await _round(here, mode, concurrency, concurrency)
+        await _round(here, mode, max(concurrency, len(groups)), concurrency, turn)
     runs: dict[str, list[Run]] = {mode: [] for mode in modes}
     cpu: dict[str, list[float]] = {mode: [] for mode in modes}
     writes: list[float] = []
     for _ in Budget(ROW).rounds():
         for mode in modes:
             before, written = here.cpu(), await here.status_writes()
-            run = await _round(here, mode, count, concurrency)
+            run = await _round(here, mode, count, concurrency, turn)
             runs[mode].append(run.run)
             cpu[mode].append((sum(run.cpu.values()) - sum(before.values())) / count)
             if mode == "ours":
@@ -68,9 +72,9 @@ class _Round(NamedTuple):
     writes: float
 
 
-async def _round(here: Arena, mode: str, count: int, concurrency: int) -> _Round:
+async def _round(here: Arena, mode: str, count: int, concurrency: int, turn: Iterator[str]) -> _Round:
     """One round of creates, and the counters at its end, before its objects are deleted."""
-    run = await burst(count, concurrency, lambda: here.client.create(DEPLOYMENTS, here.deployment(mode)))
+    run = await burst(count, concurrency, lambda: here.client.create(DEPLOYMENTS, here.deployment(mode, next(turn))))
     if run.errors:
         raise RuntimeError(f"{mode}: {len(run.errors)} requests failed, first: {run.errors[0]}")
     found = _Round(run, here.cpu(), await here.status_writes())
@@ -115,28 +119,13 @@ async def spread(here: Arena) -> list[str]:
         for start in range(0, groups, 50):
             await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
         count = max(300, groups)
-        ours: list[Run] = []
-        plain: list[Run] = []
-        for _ in Budget(ROW).rounds():
-            plain.append(await burst(count, 50, lambda: here.client.create(DEPLOYMENTS, here.deployment("plain"))))
-            turn = itertools.cycle(names)
-            ours.append(
-                await burst(
-                    count,
-                    50,
-                    lambda turn=turn: here.client.create(DEPLOYMENTS, here.deployment("ours", next(turn))),
-                )
-            )
-            if ours[-1].errors:
-                raise RuntimeError(f"{len(ours[-1].errors)} requests failed, first: {ours[-1].errors[0]}")
-            await here.clear("plain")
-            await here.clear("ours")
-        kept = steady([run.rate for run in plain])
-        rates = ratios([ours[n].rate for n in kept], [plain[n].rate for n in kept])
-        rounds = f"{len(kept)} of {len(plain)} rounds on a steady baseline"
+        found = await _rounds(here, count, 50, ("plain", "ours"), names)
+        rate = {mode: [run.rate for run in runs] for mode, runs in found.runs.items()}
         rows.append(
-            f"| B2 | {count} creates over {groups} group{'s' * (groups > 1)}, concurrency 50, {rounds} | "
-            f"ours/plain {rates} |"
+            f"| B2 | {count} creates over {groups} group{'s' * (groups > 1)}, concurrency 50{_doubt(found)} | "
+            f"ours/plain {ratios(rate['ours'], rate['plain'])}; "
+            f"by CPU plain/ours {ratios(found.cpu['plain'], found.cpu['ours'])}; "
+            f"status writes of all processes an admission {Spread(found.writes)} |"
         )
     rows.append(await _cold_beside_hot(here))
     return rows
@@ -164,6 +153,46 @@ async def _cold_beside_hot(here: Arena) -> str:
         await here.clear("ours")
     figure = ratios(beside, alone)
     return f"| B2 | p99 of a cold group beside a hot one at concurrency 50, against alone | {figure} |"
+
+
+async def paced(here: Arena) -> list[str]:
+    """B16: people who create something in each of 100 groups three times a second, for a minute, and nobody at all."""
+    groups, each, seconds = 100, 3.0, 60.0
+    names = [f"paced-{n}" for n in range(groups)]
+    for start in range(0, groups, 50):
+        await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
+    rows = []
+    for mode in ("plain", "ours"):
+        before, written, made = here.cpu(), await here.status_writes(), 0
+        until = time.monotonic() + seconds
+
+        async def person(name: str, offset: float, mode: str = mode, until: float = until) -> None:
+            nonlocal made
+            await asyncio.sleep(offset)
+            while (began := time.monotonic()) < until:
+                await here.client.create(DEPLOYMENTS, here.deployment(mode, name))
+                made += 1
+                await asyncio.sleep(max(0.0, began + 1 / each - time.monotonic()))
+
+        await asyncio.gather(*(person(name, n / each / groups) for n, name in enumerate(names)))
+        used = sum(here.cpu().values()) - sum(before.values())
+        writes = await here.status_writes() - written
+        rows.append(
+            f"| B16 | 100 groups, in each three creates a second for a minute, {mode} | {made / seconds:.0f} a second; "
+            f"{1000 * used / made:.1f} ms of CPU of all processes and {writes / made:.3f} status writes an admission |"
+        )
+        await here.clear(mode)
+    # What the last counts still write, and what is given back, is no part of it.
+    await asyncio.sleep(30)
+    before, written = here.cpu(), await here.status_writes()
+    await asyncio.sleep(seconds)
+    used, writes = sum(here.cpu().values()) - sum(before.values()), await here.status_writes() - written
+    stored = len((await here.client.list(GROUPS))[0])
+    rows.append(
+        f"| B16 | {stored} groups in which nothing happens, a minute | "
+        f"{writes:.0f} status writes, {used:.1f} s of CPU of all processes |"
+    )
+    return rows
 
 
 async def beside_hours(here: Arena) -> list[str]:

@@ -31,6 +31,7 @@ from certs.store import write_directory
 from tests.support.accounts import give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, Real, _free_ports, eventually, has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, group
+from tests.support.serving import ALLOWANCES
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 COUNT = "count/deployments.apps"
@@ -119,8 +120,11 @@ class Arena:
 
 
 @contextlib.asynccontextmanager
-async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
-    """Start everything, wait until each mode answers as it should, stop everything."""
+async def arena(folder: Path, *, replicas: int = 1, allowances: bool = False) -> AsyncIterator[Arena]:
+    """Start everything, wait until each mode answers as it should, stop everything.
+
+    With `allowances` our webhooks admit by them where they can.
+    """
     real = Real(folder, controllers="resourcequota-controller,namespace-controller")
     processes: list[subprocess.Popen[bytes]] = []
     real.start()
@@ -148,6 +152,7 @@ async def arena(folder: Path, *, replicas: int = 1) -> AsyncIterator[Arena]:
                     str(BIN / "bizrq-webhooks"),
                     *("--cert-dir", str(folder / "tls"), "--kubeconfig", str(webhooks)),
                     *("--host", "127.0.0.1", "--port", str(port), "--metrics-port", "0", "--drain-delay", "0"),
+                    *(ALLOWANCES if allowances else ()),
                 )
                 for port in ports[1:]
             )

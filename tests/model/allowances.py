@@ -381,7 +381,7 @@ def noted(
     if rules.minds_marks and journal.is_recalled(scenario.ahead, line.epoch):
         return None
     entry = Reservation(charge.slot, charge.uid, None, NOW, charge.demand)
-    if not may_admit(line, journal.after(scenario.ahead, line), entry):
+    if not may_admit(line, spent(journal.after(scenario.ahead, line)), entry):
         return None
     return journal.with_note(scenario.ahead, line.epoch, entry), Promise.of(scenario.ahead, entry)
 

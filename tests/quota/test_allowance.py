@@ -21,6 +21,7 @@ from bizrq.quota.allowance import (
     needs_count,
     needs_recall,
     sized,
+    spent,
     without_lines,
 )
 from bizrq.quota.reservation import parse_reservation, reserved_total
@@ -61,17 +62,17 @@ def test_an_entry_of_that_kind_that_says_too_little_is_not_believed(change: dict
 
 
 def test_a_line_admits_what_fits_beside_the_notes_after_the_last_that_was_moved() -> None:
-    notes = journal("a cpu=2", "b cpu=3").after("nlp", LINE)
-    assert may_admit(LINE, notes, entry("c", "cpu=1"))
-    assert not may_admit(LINE, notes, entry("c", "cpu=2"))
-    assert may_admit(
-        replace(LINE, seen=4), journal("a cpu=2", "b cpu=3").after("nlp", replace(LINE, seen=4)), entry("c", "cpu=3")
-    )
+    noted = journal("a cpu=2", "b cpu=3")
+    taken = spent(noted.after("nlp", LINE))
+    assert may_admit(LINE, taken, entry("c", "cpu=1"))
+    assert not may_admit(LINE, taken, entry("c", "cpu=2"))
+    moved = replace(LINE, seen=4)
+    assert may_admit(moved, spent(noted.after("nlp", moved)), entry("c", "cpu=3"))
 
 
 def test_a_line_admits_nothing_of_a_name_that_it_does_not_have() -> None:
-    assert not may_admit(LINE, (), entry("c", "cpu=1 gpu=1"))
-    assert may_admit(LINE, (), entry("c", "cpu=1 gpu=0"))
+    assert not may_admit(LINE, {}, entry("c", "cpu=1 gpu=1"))
+    assert may_admit(LINE, {}, entry("c", "cpu=1 gpu=0"))
 
 
 def test_notes_of_another_epoch_or_group_are_not_the_lines() -> None:

@@ -12,7 +12,7 @@ import itertools
 import random
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,16 @@ import crds
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Unreachable
 from bizrq.store.groups import GROUPS
+from bizrq.store.journals import JournalStore
 from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
 from tests.contract.conftest import Answer, Hook, rule, webhook
 from tests.controller.conftest import Monotonic
+from tests.support.accounts import SYSTEM
 from tests.support.cluster import Cluster, Real, eventually, has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
 from tests.support.oracle import Recorder, settled
-from tests.support.serving import Parts
+from tests.support.serving import ALLOWANCES, Parts
 
 COUNT = "count/deployments.apps"
 #: Webhook replicas of every experiment.
@@ -68,6 +70,8 @@ class Ground:
     seed: int
     say: Callable[[str], None] = lambda _: None
     clock: Monotonic | None = None
+    #: Whether webhooks admit by allowances.
+    allowances: bool = False
 
     def random(self, of: str) -> random.Random:
         """Everything that is drawn follows from the seed and the experiment."""
@@ -77,6 +81,11 @@ class Ground:
     def patience(self) -> float:
         """Seconds until what was promised in vain has to be gone."""
         return 60.0 if self.clock else 90.0
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """What a webhook process is started with."""
+        return ALLOWANCES if self.allowances else ()
 
     def name(self) -> str:
         """A name for a group and a namespace that nothing else has."""
@@ -123,9 +132,9 @@ class Ground:
     async def webhooks(self, parts: Parts) -> None:
         """All replicas: in this process where the clock can be set, else as processes behind one more."""
         if self.clock is not None:
-            await parts.webhooks(REPLICAS)
+            await parts.webhooks(REPLICAS, allowances=self.allowances)
         else:
-            await asyncio.gather(*(parts.webhook_process() for _ in range(REPLICAS)))
+            await asyncio.gather(*(parts.webhook_process(flags=self.flags) for _ in range(REPLICAS)))
             await parts.balance_apart()
 
     async def controller(self, parts: Parts, interval: float, kubeconfig: Path | None = None) -> Ended:
@@ -218,12 +227,13 @@ async def ground_on(
     seed: int,
     say: Callable[[str], None] = lambda _: None,
     clock: Monotonic | None = None,
+    allowances: bool = False,
 ) -> AsyncIterator[Ground]:
     async with (
         Patient.from_kubeconfig(cluster.kubeconfig) as client,
         Patient.from_kubeconfig(cluster.kubeconfig) as watcher,
     ):
-        yield Ground(cluster, client, watcher, folder, seed, say, clock)
+        yield Ground(cluster, client, watcher, folder, seed, say, clock, allowances)
 
 
 @contextlib.asynccontextmanager
@@ -256,17 +266,13 @@ async def stage_on(ground: Ground) -> AsyncIterator[Stage]:
         # What changes is recounted at once. To recount a thousand groups of R9 every second would be all that it does.
         await ground.controller(parts, 0.5 if ground.clock is not None else 30)
         await parts.register()
-        stage = Stage(
-            ground.cluster,
-            ground.client,
-            ground.watcher,
-            ground.folder,
-            ground.seed,
-            ground.say,
-            ground.clock,
-            bizrq=parts,
-        )
-        yield stage
+        yield Stage(**{field.name: getattr(ground, field.name) for field in fields(ground)}, bizrq=parts)
+
+
+async def noted(client: KubeClient) -> dict[str, int]:
+    """The number of the last note of each journal that is stored, by its name."""
+    found = await JournalStore(client, SYSTEM).list()
+    return {name: stored.journal.last for name, stored in found.by_name.items()}
 
 
 async def answers(requests: Sequence[Callable[[], Awaitable[Any]]], concurrency: int) -> list[ApiError | None]:

@@ -45,6 +45,9 @@ from webhooks.app import Webhooks
 
 T = TypeVar("T")
 
+#: The flags of a webhook process that admits by allowances.
+ALLOWANCES = ("--allowances",)
+
 
 class Balancer:
     """Takes connections at one port and hands each to the next of `backends` that answers."""

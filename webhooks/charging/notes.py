@@ -20,7 +20,7 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.kube.client import ApiError, Conflict, Unreachable
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide
-from bizrq.quota.allowance import Journal, JournalUnreadable, Line, Note, is_plain, line_of, may_admit, without_own
+from bizrq.quota.allowance import Journal, JournalUnreadable, Line, is_plain, line_of, may_admit, spent, without_own
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.reservation import Reservation
@@ -28,6 +28,7 @@ from bizrq.quota.verdict import Denied, Granted
 from bizrq.store.journals import JournalStore, StoredJournal
 from bizrq.store.ports import GroupReader
 from bizrq.units.names import Catalog, is_cash
+from bizrq.units.resources import Resources, add
 from bizrq.units.slot import ReservationError
 
 log = structlog.get_logger(__name__)
@@ -70,11 +71,11 @@ class _Pending:
 
 @dataclass(eq=False, slots=True)
 class _Room:
-    """What is left of a line, by the version of the group and the journal that it was read from."""
+    """A line and what its notes have taken of it, by the version of the group and the journal that it was read from."""
 
     stored: GroupObject
     line: Line
-    notes: list[Note]
+    taken: Resources
     account: Account
 
 
@@ -243,7 +244,7 @@ class Notebook:
             if entry is None:
                 continue
             journal = journal.with_note(pending.group, room.line.epoch, entry)
-            room.notes.append(journal.notes[-1])
+            room.taken = add(room.taken, entry.amount)
             room.account.reserve(entry)
             size += len(entry.line)
             noted[pending] = Granted(entry)
@@ -257,7 +258,7 @@ class Notebook:
         if not isinstance(verdict, Granted) or verdict.reservation is None:
             return None
         entry = verdict.reservation
-        if must_be_free(room.account, entry) or not may_admit(room.line, room.notes, entry):
+        if must_be_free(room.account, entry) or not may_admit(room.line, room.taken, entry):
             return None
         return entry
 
@@ -280,8 +281,8 @@ class Notebook:
             return None
         if journal.is_recalled(group, line.epoch):
             return None
-        notes = list(journal.after(group, line))
-        room = self._rooms[group] = _Room(stored, line, notes, without_own(account, line, notes))
+        notes = journal.after(group, line)
+        room = self._rooms[group] = _Room(stored, line, spent(notes), without_own(account, line, notes))
         return room
 
     def _prune(self, journal: Journal) -> Journal:

@@ -15,15 +15,11 @@ from bizrq.kube.lease import LEASES
 from bizrq.quota.allowance import is_line_text
 from bizrq.store import processes
 from bizrq.store.groups import GROUPS
-from bizrq.store.journals import JournalStore
-from tests.reliability.stage import Ended, Ground, Outcome, expected, under_way
+from tests.reliability.stage import Ended, Ground, Outcome, expected, noted, under_way
 from tests.support.accounts import SYSTEM
 from tests.support.cluster import eventually
 from tests.support.objects import DEPLOYMENTS, Object, deployment
-from tests.support.serving import Parts, Running
-
-#: The flag of a process that admits by allowances.
-AHEAD = ("--allowances",)
+from tests.support.serving import ALLOWANCES, Parts, Running
 
 
 @dataclass
@@ -104,7 +100,7 @@ async def r30(
         # Of processes that others killed: they would count as some without the flag until their Leases are old.
         for left in await processes.read(ground.client, SYSTEM):
             await ground.client.delete(LEASES, left.name, SYSTEM)
-        running = await asyncio.gather(*(parts.webhook_process(flags=AHEAD) for _ in range(holders)))
+        running = await asyncio.gather(*(parts.webhook_process(flags=ALLOWANCES) for _ in range(holders)))
         people = await asyncio.gather(*(ground.namespace(ground.name()) for _ in range(concurrency)))
         stage = _Holders(ground, parts, list(running), people, fits, beyond, bound)
         await eventually(stage.are_known, 60, "each webhook has its Lease and its journal")
@@ -162,11 +158,7 @@ class _Holders:
     async def are_known(self) -> bool:
         """Return whether each process has its Lease and its journal: a controller gives to nobody before."""
         leases = await processes.read(self.ground.client, SYSTEM)
-        return min(len(leases), len(await self._journals())) >= len(self.running)
-
-    async def _journals(self) -> dict[str, int]:
-        found = await JournalStore(self.ground.client, SYSTEM).list()
-        return {name: stored.journal.last for name, stored in found.by_name.items()}
+        return min(len(leases), len(await noted(self.ground.client))) >= len(self.running)
 
     async def _lines(self, group: str) -> int:
         status = (await self.ground.client.get(GROUPS, group))["status"]
@@ -191,7 +183,7 @@ class _Holders:
                 await storm.past(self.fits // 4)
                 yield tasks.ended
                 await tasks.ended()
-            self.last |= await self._journals()
+            self.last |= await noted(ground.client)
             self.revisions.append(await recorder.laws())
         self.waits[what] = storm.waited
         if storm.waited > self.bound:

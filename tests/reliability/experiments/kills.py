@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,15 +64,16 @@ class Killer:
 class Victim:
     """A webhook replica with a proxy of its own to the API server, which knows the moment."""
 
-    def __init__(self, killer: Killer, proxy: Proxy, kubeconfig: Path) -> None:
+    def __init__(self, killer: Killer, proxy: Proxy, kubeconfig: Path, flags: Sequence[str]) -> None:
         self._killer = killer
+        self._flags = flags
         self._kubeconfig = proxy.write_kubeconfig(kubeconfig)
         self.running: Running
         proxy.before.append(self._before)
         proxy.after.append(self._after)
 
     async def start(self) -> None:
-        self.running = await self._killer.parts.webhook_process(self._kubeconfig)
+        self.running = await self._killer.parts.webhook_process(self._kubeconfig, self._flags)
         self._killer.victims[self.running.port] = self
 
     @property
@@ -116,7 +118,9 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int, pause: floa
         proxies = [Proxy(parts.kubeconfigs[WEBHOOKS]) for _ in range(REPLICAS)]
         for proxy in proxies:
             await parts.enter(proxy)
-        victims = [Victim(killer, proxy, parts.folder / f"proxied-{n}") for n, proxy in enumerate(proxies)]
+        victims = [
+            Victim(killer, proxy, parts.folder / f"proxied-{n}", ground.flags) for n, proxy in enumerate(proxies)
+        ]
         await asyncio.gather(*(victim.start() for victim in victims))
         await parts.register()
         await ground.group(name, count=str(fits))

@@ -36,7 +36,7 @@ async def r4(ground: Ground, *, seconds: float, fits: int, workers: int, delay: 
         return {"allowed": True}
 
     async with ground.parts() as parts:
-        await parts.webhooks(REPLICAS)
+        await parts.webhooks(REPLICAS, allowances=ground.allowances)
         await parts.controller(clock=ground.clock or time.monotonic, recount_interval=0.05)
         await parts.register()
         await ground.namespace(ours)
