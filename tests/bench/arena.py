@@ -23,6 +23,7 @@ from bizrq import registration
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.quota.allowance import is_line_text
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
@@ -169,6 +170,8 @@ async def arena(folder: Path, *, replicas: int = 1, allowances: bool = False) ->
             here = Arena(client, real.kubeconfig, real.version, {**real.pids, **ours, "load": os.getpid()})
             await here.group("hot")
             await _answers(here)
+            if allowances:
+                await _gives(here)
             yield here
     finally:
         for process in processes:
@@ -208,6 +211,16 @@ async def _register(client: KubeClient, bundle: str, ports: list[int]) -> None:
     }
     for configuration in (ours, {**ours, "metadata": {"name": "allow"}, "webhooks": [allow]}):
         await client.create(REGISTRATIONS, configuration)
+
+
+async def _gives(here: Arena) -> None:
+    """Wait until our webhooks hold an allowance of the hot group: a count that sees creates gives it."""
+
+    async def given() -> bool:
+        await here.client.create(DEPLOYMENTS, here.deployment("ours"))
+        return any(map(is_line_text, (await here.client.get(GROUPS, "hot"))["status"].get("reservations", ())))
+
+    await eventually(given, 60, "the hot group has an allowance")
 
 
 async def _answers(here: Arena) -> None:
