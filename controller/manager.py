@@ -76,7 +76,7 @@ class Controller:
         self.queue = WorkQueue()
         config, catalog = settings.counting, settings.catalog
         registry = settings.around(namespace).registry
-        self.cluster = Cluster(client, registry, self.queue.add, counting.counted_annotations(config), now)
+        self.cluster = Cluster(client, registry, self._enqueue, counting.counted_annotations(config), now)
         self._recorder = EventRecorder(client, "bizrq-controller")
         self._keeper = (
             RegistrationKeeper(client, settings, self._recorder, namespace=namespace, webhook_url=webhook_url)
@@ -89,7 +89,7 @@ class Controller:
         self.cluster.informers.count_from(record_store.informer)
         self.cluster.informers.count_from(corrections.informer)
         claim_payers = ClaimPayers(self.cluster.informers)
-        collector = IntervalCollector(self.cluster, observed, claim_payers, record_store, self.queue.add, now, catalog)
+        collector = IntervalCollector(self.cluster, observed, claim_payers, record_store, self._enqueue, now, catalog)
         self.cluster.subscribe(collector)
         record_reconciler = RecordReconciler(
             self.cluster,
@@ -127,6 +127,10 @@ class Controller:
         )
         self.leading = asyncio.Event()
         metrics.LEADER.labels(LEASE).set(0)
+
+    def _enqueue(self, name: str, after: float) -> None:
+        """Make a group due in which something changed."""
+        self.queue.add(name, self._allowances.due_after(name, after))
 
     def collectors(self) -> list[Collector]:
         """Return the metrics that are measured at a scrape."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import ApiError, Conflict, KubeClient, Unreachable
 from bizrq.kube.lease import LEASES
 from bizrq.quota.allowance import (
+    MOST,
     Journal,
     JournalUnreadable,
     Line,
@@ -47,6 +49,10 @@ _CALM = 30.0
 _SHARED = 0.1
 #: A line is raised once it is below this part of what it may be.
 _LOW = 2
+#: Seconds that the count of a group waits for which nobody waits, and the number of changes that end it: some lines
+#: may be half used up by then.
+_PATIENCE = 5.0
+_CHANGES = MOST // 2
 
 
 #: A line by its holder and epoch; one that cannot be used by its group and text.
@@ -132,6 +138,8 @@ class Allowances:
         #: The lines of each group that this process published, and since when none of some is there any more.
         self._published: dict[str, frozenset[_Key]] = {}
         self._recalled: dict[str, float] = {}
+        #: The changes of each group that wait for its next count.
+        self._changes: Counter[str] = Counter()
         #: Since when the journal of a line is gone, and which of them may admit no write any more.
         self._lost: dict[_Key, float] = {}
         self._over: set[_Key] = set()
@@ -145,6 +153,27 @@ class Allowances:
         """Forget a group that is gone."""
         self._published.pop(name, None)
         self._recalled.pop(name, None)
+        self._changes.pop(name, None)
+
+    def due_after(self, name: str, after: float) -> float:
+        """Return the seconds after which a group is to be counted in which something changed, `after` at the least.
+
+        Nobody waits for the room of a group whose status promises nothing but the lines of all processes that run: what
+        comes is noted by those, and who needs more takes them back. So one count serves many changes.
+        """
+        group = self._cluster.groups.cached(name)
+        if group is None or not self._is_open(group):
+            return after
+        self._changes[name] += 1
+        return max(after, _PATIENCE) if self._changes[name] < _CHANGES else after
+
+    def _is_open(self, group: GroupObject) -> bool:
+        """Return True where the status is of the group's spec, and has a line of each process and nothing else."""
+        texts = group.status.reservations
+        if not self._holders or len(texts) != len(self._holders) or {*map(holder_of, texts)} != {*self._holders}:
+            return False
+        is_edited = group.status.observed_generation != group.metadata.generation
+        return not is_edited and group.metadata.deletion_timestamp is None
 
     async def run(self) -> None:
         """See which processes run, until cancelled."""
@@ -197,6 +226,7 @@ class Allowances:
 
         Raises ApiError, Unreachable.
         """
+        self._changes.pop(group.name, None)
         held = _Held.of(group.status.reservations)
         if not held:
             self._note_published(group, held)
