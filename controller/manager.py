@@ -41,6 +41,11 @@ from controller.watch.cluster import UNHURRIED, Cluster, now_ms
 log = structlog.get_logger(__name__)
 
 LEASE = "bizrq-controller"
+#: How often a group is counted at once whose status another process wrote meanwhile. After that others go first.
+_ATTEMPTS = 4
+#: With allowances so many times as many groups are counted at a time: a count saves many writes then, and its own write
+#: waits among the requests of a busy API server. Without, a count is no more urgent than they are.
+_WITH_ALLOWANCES = 4
 
 
 class Controller:
@@ -195,33 +200,47 @@ class Controller:
                 tasks.create_task(self._overlaps.run(), name="overlaps")
                 tasks.create_task(self._enforcement.run(), name="enforcement")
                 tasks.create_task(self._allowances.run(), name="allowances")
-                for number in range(self._workers):
-                    tasks.create_task(self._worker(), name=f"worker {number}")
+                for number in range(_WITH_ALLOWANCES * self._workers):
+                    is_more = number >= self._workers
+                    worker = self._worker(self._allowances.in_use if is_more else None)
+                    tasks.create_task(worker, name=f"worker {number}")
         finally:
             self.leading.clear()
 
-    async def _worker(self) -> None:
+    async def _worker(self, only_while: asyncio.Event | None = None) -> None:
+        """Count one group after the other, where an event is given only while that is set."""
         while True:
-            name = await self.queue.get()
-            failed, again = True, None
+            if only_while is not None:
+                await only_while.wait()
+            await self._count(await self.queue.get())
+
+    async def _count(self, name: str) -> None:
+        """Reconcile one group, and make it due again."""
+        failed, again = True, None
+        try:
+            again = await self._reconcile(name)
+            failed = False
+        except (ApiError, Unreachable) as error:
+            metrics.RECONCILES.labels("failed").inc()
+            log.warning("group not reconciled, retrying", group=name, error=str(error))
+        except Exception:
+            metrics.RECONCILES.labels("error").inc()
+            log.exception("group not reconciled, retrying", group=name)
+        finally:
+            self.queue.done(name, failed=failed)
+        if again is not None:
+            self.queue.add(name, again)
+        elif not failed:
+            self.queue.forget(name)
+
+    async def _reconcile(self, name: str) -> float | None:
+        """Reconcile a group, again where it was written meanwhile: a busy group's reservations have to be dropped."""
+        for _ in range(_ATTEMPTS):
             try:
                 again = await self._reconciler.reconcile(name)
-                failed = False
-                metrics.RECONCILES.labels("done").inc()
             except Conflict:
-                # The group was written meanwhile: look again at the newer version as soon as the queue's pace allows.
-                # A growing delay would keep a busy group's reservations from being dropped.
-                failed, again = False, 0.0
                 metrics.RECONCILES.labels("conflict").inc()
-            except (ApiError, Unreachable) as error:
-                metrics.RECONCILES.labels("failed").inc()
-                log.warning("group not reconciled, retrying", group=name, error=str(error))
-            except Exception:
-                metrics.RECONCILES.labels("error").inc()
-                log.exception("group not reconciled, retrying", group=name)
-            finally:
-                self.queue.done(name, failed=failed)
-            if again is not None:
-                self.queue.add(name, again)
-            elif not failed:
-                self.queue.forget(name)
+            else:
+                metrics.RECONCILES.labels("done").inc()
+                return again
+        return 0.0

@@ -133,6 +133,8 @@ class Allowances:
         self._watched = processes.Watched(clock)
         #: The journals of processes that run, while every one of those has one; empty otherwise.
         self._holders: tuple[str, ...] = ()
+        #: Set while groups are given allowances.
+        self.in_use = asyncio.Event()
         self._read: tuple[float, StoredJournals] | None = None
         self._reading: asyncio.Lock = asyncio.Lock()
         #: The lines of each group that this process published, and since when none of some is there any more.
@@ -193,6 +195,10 @@ class Allowances:
         found = await self._journals.list()
         mine = {stored.identity: name for name, stored in found.by_name.items()}
         self._holders = tuple(sorted(mine[each] for each in running)) if running <= mine.keys() else ()
+        if self._holders:
+            self.in_use.set()
+        else:
+            self.in_use.clear()
         held: set[str] = set()
         for group in self._cluster.groups.values():
             lines = _Held.of(group.status.reservations)
@@ -246,9 +252,11 @@ class Allowances:
         return not any(map(is_line_text, group.status.reservations))
 
     async def _journals_after(self, version: int) -> StoredJournals | None:
+        asked = self._clock()
         async with self._reading:
             read = self._read
-            if read is None or self._clock() - read[0] > _SHARED or read[1].revision < version:
+            # One that began while others were waited for serves this group, too.
+            if read is None or read[0] < asked - _SHARED or read[1].revision < version:
                 began = self._clock()
                 read = self._read = began, await self._journals.list()
         return read[1] if read[1].revision >= version else None
