@@ -370,7 +370,7 @@ class Reconciler:
         )
         is_unseen = any(state is WriteState.UNSEEN for _, state in sightings)
         left = frozenset(usage.leftovers)
-        return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, ahead.moved)
+        return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, len(ahead.moved))
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
         """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
@@ -415,8 +415,10 @@ class Reconciler:
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]
-        if self._stays.waits(group.name) or (report is not None and report.is_unseen):
+        if self._stays.waits(group.name):
             again.append(0.5)
+        elif report is not None and report.is_unseen:
+            again.append(self._allowances.due_after(group.name, 0.5))
         ends = [pod.until for pod in self._runs_on.of(group.name).values()]
         again += [max(0.1, (end - self._now()) / 1000) for end in ends]
         changes = self._usage_cache.of(group.name).again

@@ -27,6 +27,7 @@ from bizrq.quota.allowance import (
     is_line,
     is_line_text,
     lines_of,
+    place_of,
     sized,
 )
 from bizrq.quota.recount import Recount
@@ -64,14 +65,14 @@ class Ahead:
     """The readable entries of a group without lines, those that were notes among them, and its lines without those.
 
     `amount` is what all lines hold, in nano-units. `texts` stay as they are: what cannot be read, and lines that nobody
-    of this version can use. `moved` is the number of notes that became entries.
+    of this version can use. `moved` are the slots of the notes that became entries, as text.
     """
 
     entries: list[Reservation]
     lines: list[Line]
     amount: Resources
     texts: list[str]
-    moved: int
+    moved: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,9 @@ class Allowances:
         #: The lines of each group that this process published, and since when none of some is there any more.
         self._published: dict[str, frozenset[_Key]] = {}
         self._recalled: dict[str, float] = {}
-        #: The changes of each group that wait for its next count.
+        #: The changes of each group that wait for its next count, and the slots of the notes that the last one moved.
         self._changes: Counter[str] = Counter()
+        self._moved: dict[str, frozenset[str]] = {}
         #: Since when the journal of a line is gone, and which of them may admit no write any more.
         self._lost: dict[_Key, float] = {}
         self._over: set[_Key] = set()
@@ -156,12 +158,13 @@ class Allowances:
         self._published.pop(name, None)
         self._recalled.pop(name, None)
         self._changes.pop(name, None)
+        self._moved.pop(name, None)
 
     def due_after(self, name: str, after: float) -> float:
         """Return the seconds after which a group is to be counted in which something changed, `after` at the least.
 
-        Nobody waits for the room of a group whose status promises nothing but the lines of all processes that run: what
-        comes is noted by those, and who needs more takes them back. So one count serves many changes.
+        Nobody waits for the room of a group whose status promises nothing but the lines of all processes that run, and
+        what was noted by those: who needs more takes the lines back. So one count serves many changes.
         """
         group = self._cluster.groups.cached(name)
         if group is None or not self._is_open(group):
@@ -170,9 +173,13 @@ class Allowances:
         return max(after, _PATIENCE) if self._changes[name] < _CHANGES else after
 
     def _is_open(self, group: GroupObject) -> bool:
-        """Return True where the status is of the group's spec, and has a line of each process and nothing else."""
+        """Return True where the status is of the group's spec, and has each process's line and notes, nothing else."""
         texts = group.status.reservations
-        if not self._holders or len(texts) != len(self._holders) or {*map(holder_of, texts)} != {*self._holders}:
+        lines = [holder_of(text) for text in texts if is_line_text(text)]
+        if not self._holders or sorted(lines) != list(self._holders):
+            return False
+        moved = self._moved.get(group.name, frozenset())
+        if not all(is_line_text(text) or place_of(text) in moved for text in texts):
             return False
         is_edited = group.status.observed_generation != group.metadata.generation
         return not is_edited and group.metadata.deletion_timestamp is None
@@ -333,12 +340,12 @@ class Allowances:
         journals = self._read[1].by_name if self._read is not None else {}
         held = _Held.of([*(str(entry) for entry in kept if is_line(entry)), *unread])
         lines: list[Line] = []
-        moved = 0
+        moved: list[str] = []
         for line in held.lines:
             stored = journals.get(line.holder)
             journal = stored.journal if stored is not None else Journal()
             notes = journal.after(name, line)
-            moved += len(notes)
+            moved += [str(note.entry.slot) for note in notes]
             kept, left = fold(kept, line, notes)
             is_over = (line.holder, line.epoch) in self._over
             if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
@@ -365,6 +372,7 @@ class Allowances:
         self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, looked_at: Iterable[Reservation]
     ) -> list[Line]:
         """Return the lines after a count: raised or new ones where creates came lately and there is plenty of room."""
+        self._moved[group.name] = frozenset(ahead.moved)
         lines = {line.holder: line for line in ahead.lines}
         calm = self._clock() - self._recalled.get(group.name, float("-inf")) >= _CALM
         is_open = bool(self._holders) and calm and not any(map(is_cash, hard)) and counted.used.keys() >= hard.keys()
