@@ -165,16 +165,16 @@ def is_line(entry: Reservation) -> bool:
 
 def is_line_text(text: str) -> bool:
     """Return True for an entry's text that is a line, without reading it: other names in it may be anybody's."""
-    return place_of(text).startswith(f"{KIND}/")
+    return _place(text).startswith(f"{KIND}/")
 
 
 def holder_of(text: str) -> str:
     """Return the journal that the text of a line names, of whatever format; "" where it names none."""
-    return place_of(text).rpartition("/")[2]
+    return _place(text).rpartition("/")[2]
 
 
-def place_of(text: str) -> str:
-    """Return the slot that the text of an entry names: in every version of the format it is the second word."""
+def _place(text: str) -> str:
+    """Return the second word: every version of the format has the place there."""
     return [*text.split(" ", 2), ""][1]
 
 

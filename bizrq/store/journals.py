@@ -6,6 +6,7 @@ version that was read. It does not decide what is noted, nor what becomes of it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import secrets
@@ -99,15 +100,16 @@ class JournalStore:
         there. The mark is a patch: the API server itself repeats that after a conflict, so it passes between the writes
         of a busy process.
         """
-        found: dict[str, Journal] = {}
-        for line in lines:
-            if not _NAME.fullmatch(line.holder):
-                continue
+
+        async def mark(line: Line) -> StoredJournal | None:
             patch = {"metadata": {"annotations": _marks([(group, line.epoch)])}}
-            with contextlib.suppress(NotFound):
-                marked = await self._client.patch(LEASES, line.holder, patch, namespace=self._namespace)
-                found[line.holder] = stored(marked).journal
-        return found
+            try:
+                return stored(await self._client.patch(LEASES, line.holder, patch, namespace=self._namespace))
+            except NotFound:
+                return None
+
+        marked = await asyncio.gather(*(mark(line) for line in lines if _NAME.fullmatch(line.holder)))
+        return {each.name: each.journal for each in marked if each is not None}
 
 
 def stored(lease: dict[str, Any]) -> StoredJournal:

@@ -27,7 +27,7 @@ from bizrq.quota.allowance import (
     is_line,
     is_line_text,
     lines_of,
-    place_of,
+    looked_at,
     sized,
 )
 from bizrq.quota.recount import Recount
@@ -37,7 +37,7 @@ from bizrq.store.journals import JournalStore, StoredJournals
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import QuantityError
 from bizrq.units.resources import Limits, Resources, add, growth, larger, subtract_floor, total
-from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError
+from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
 from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
@@ -65,14 +65,14 @@ class Ahead:
     """The readable entries of a group without lines, those that were notes among them, and its lines without those.
 
     `amount` is what all lines hold, in nano-units. `texts` stay as they are: what cannot be read, and lines that nobody
-    of this version can use. `moved` are the slots of the notes that became entries, as text.
+    of this version can use. `moved` are the slots of the notes that became entries.
     """
 
     entries: list[Reservation]
     lines: list[Line]
     amount: Resources
     texts: list[str]
-    moved: list[str]
+    moved: list[Slot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Allowances:
         #: The lines of each group that this process published, and since when none of some is there any more.
         self._published: dict[str, frozenset[_Key]] = {}
         self._recalled: dict[str, float] = {}
-        #: The changes of each group that wait for its next count, and the slots of the notes that the last one moved.
+        #: The changes of each group that wait for its next count, and the entries of the notes that the last one moved.
         self._changes: Counter[str] = Counter()
         self._moved: dict[str, frozenset[str]] = {}
         #: Since when the journal of a line is gone, and which of them may admit no write any more.
@@ -179,7 +179,7 @@ class Allowances:
         if not self._holders or sorted(lines) != list(self._holders):
             return False
         moved = self._moved.get(group.name, frozenset())
-        if not all(is_line_text(text) or place_of(text) in moved for text in texts):
+        if not all(is_line_text(text) or text in moved for text in texts):
             return False
         is_edited = group.status.observed_generation != group.metadata.generation
         return not is_edited and group.metadata.deletion_timestamp is None
@@ -340,12 +340,12 @@ class Allowances:
         journals = self._read[1].by_name if self._read is not None else {}
         held = _Held.of([*(str(entry) for entry in kept if is_line(entry)), *unread])
         lines: list[Line] = []
-        moved: list[str] = []
+        moved: list[Slot] = []
         for line in held.lines:
             stored = journals.get(line.holder)
             journal = stored.journal if stored is not None else Journal()
             notes = journal.after(name, line)
-            moved += [str(note.entry.slot) for note in notes]
+            moved += [note.entry.slot for note in notes]
             kept, left = fold(kept, line, notes)
             is_over = (line.holder, line.epoch) in self._over
             if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
@@ -369,10 +369,12 @@ class Allowances:
         return is_final or (name, text) in self._over
 
     def given(
-        self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, looked_at: Iterable[Reservation]
+        self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, entries: Iterable[Reservation]
     ) -> list[Line]:
         """Return the lines after a count: raised or new ones where creates came lately and there is plenty of room."""
-        self._moved[group.name] = frozenset(ahead.moved)
+        noted = frozenset(ahead.moved)
+        kept = looked_at(counted.reservations)
+        self._moved[group.name] = frozenset(entry.line for entry in kept if entry.slot in noted)
         lines = {line.holder: line for line in ahead.lines}
         calm = self._clock() - self._recalled.get(group.name, float("-inf")) >= _CALM
         is_open = bool(self._holders) and calm and not any(map(is_cash, hard)) and counted.used.keys() >= hard.keys()
@@ -380,7 +382,7 @@ class Allowances:
         if not is_open or group.metadata.deletion_timestamp is not None or counted.over:
             return ahead.lines
         largest: dict[str, int] = {}
-        for entry in looked_at:
+        for entry in entries:
             if entry.is_create and entry.slot.kind != GROUP_SLOT_KIND:
                 largest = larger(largest, entry.amount)
         free = subtract_floor(hard, add(counted.used, reserved_total(counted.reservations)))

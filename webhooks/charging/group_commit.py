@@ -25,7 +25,9 @@ from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
 from bizrq.quota.allowance import (
     NOTED,
+    Journal,
     JournalUnreadable,
+    Line,
     fold,
     is_line_text,
     lines_of,
@@ -92,6 +94,8 @@ _WRITE_TIMEOUT = 10.0
 QUICKLY = 0.02
 
 
+#: Groups of which marked journals are remembered; those of others are marked again.
+_FINAL = 256
 #: Seconds between two looks at a group whose recalled notes are to be counted.
 _COUNT_WAIT = 0.25
 #: Groups to which a process that ends hands its allowances back at a time.
@@ -223,6 +227,8 @@ class Reserver:
         #: Queues that hold an account, the latest written last.
         self._with_account: dict[_Queue, None] = {}
         self._backoff = EditBackoff(clock)
+        #: By group: the journals that were marked for lines that are not dropped yet, by holder and epoch.
+        self._final: dict[str, dict[tuple[str, int], Journal]] = {}
         self.writes = 0
         self.conflicts = 0
 
@@ -494,7 +500,7 @@ class Reserver:
             account = wire.account_of(stored, self._catalog)
             entries = list(account.entries())
             lines = [line for line in lines_of(entries) if holder in ("", line.holder)]
-            final = await self._journals.recall(stored.name, lines)
+            final = await self._finals(self._journals, stored.name, lines)
         except (GroupUnreadable, ReservationError, JournalUnreadable) as error:
             raise StillHeld(str(error)) from None
         if not final:
@@ -505,7 +511,21 @@ class Reserver:
         with self._measures.writing():
             made = await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
         self._measures.recalled(sum(line.holder in final for line in lines))
+        self._final.pop(stored.name, None)
         return made
+
+    async def _finals(self, journals: JournalStore, group: str, lines: list[Line]) -> dict[str, Journal]:
+        """Mark the journals of these lines and return them by name, but for those that are gone.
+
+        What a marked journal has noted is final. So a write that was too late for its version marks none again.
+        """
+        known = self._final.pop(group, {})
+        final = {line.holder: known[key] for line in lines if (key := (line.holder, line.epoch)) in known}
+        final |= await journals.recall(group, [line for line in lines if line.holder not in final])
+        self._final[group] = {(line.holder, line.epoch): final[line.holder] for line in lines if line.holder in final}
+        while len(self._final) > _FINAL:
+            del self._final[next(iter(self._final))]
+        return final
 
     async def _write(
         self, group: str, queue: _Queue, stored: GroupObject, account: Account, timeout: float

@@ -252,3 +252,29 @@ async def test_an_edit_waits_for_the_line_of_a_journal_that_is_gone(
     assert busy is not None
     assert busy.reason is Reason.BUSY
     assert [entry.slot.name for entry in await api.entries("nlp")] == [gone.name]
+
+
+async def test_a_recall_that_was_too_late_for_its_version_marks_no_journal_again(
+    api: Api, store: GroupStore, notebook: Notebook, through: KubeClient, proxy: Proxy
+) -> None:
+    """A marked journal is final: in a busy group a recall has only the group itself to write again."""
+    clock = asyncio.get_running_loop().time
+    await api.group("nlp", cpu="100")
+    await give(api, store, notebook, "cpu=6")
+    assert await notebook.admit("nlp", create("noted", "cpu=2"), soon(), None) is not None
+    races = 2
+
+    async def write_meanwhile(line: str) -> None:
+        nonlocal races
+        if races and line.startswith("PUT") and line.endswith("/nlp/status"):
+            races -= 1
+            await api.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"race": str(races)}}})
+
+    proxy.before.append(write_meanwhile)
+    late = Reserver(
+        GroupStore(through), clock=clock, now=lambda: NOW, catalog=CATALOG, journals=JournalStore(through, SYSTEM)
+    )
+    assert await late.recall(await api.read("nlp"), soon()) is None
+    assert races == 0
+    assert proxy.sent("PATCH", notebook.name) == 1
+    assert [(entry.slot.name, is_noted(entry)) for entry in await api.entries("nlp")] == [("noted", True)]
