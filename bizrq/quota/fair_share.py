@@ -14,8 +14,9 @@ from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.quota.verdict import Denied, Reason
 from bizrq.units.resources import Resources
 
-#: Writes of one object that may be under way at once.
-MAX_SLOT_ENTRIES = 8
+#: Creates of one name that may be under way at once. Updates have an entry for each generation, so all but the last of
+#: them are stored.
+MAX_SLOT_CREATES = 8
 #: The bytes of all entries of one slot, as they are stored.
 MAX_SLOT_BYTES = 16 * 1024
 #: Milliseconds after which a write that is not seen yet is an unusual one: most are stored within a few of them.
@@ -27,14 +28,13 @@ def slot_is_full(account: Account, entry: Reservation) -> Denied | None:
     entries = account.reservations_of(entry.slot)
     if not entries or any(old.same_write(entry) for old in entries):
         return None
-    own = sum(old.pending_write is None for old in entries)
-    is_full = entry.pending_write is None and own >= MAX_SLOT_ENTRIES
+    is_full = entry.is_create and sum(old.is_create for old in entries) >= MAX_SLOT_CREATES
     if not is_full and sum(len(old.line) + 3 for old in entries) < MAX_SLOT_BYTES:
         return None
     return Denied(
         Reason.FULL,
         f"quota {account.group} has too many changes of {entry.slot} under way: "
-        f"{MAX_SLOT_ENTRIES} entries or {MAX_SLOT_BYTES >> 10} KiB; try again",
+        f"{MAX_SLOT_CREATES} creates or {MAX_SLOT_BYTES >> 10} KiB; try again",
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.admission import MAX_ENTRY, decide
 from bizrq.quota.change import Charge
-from bizrq.quota.fair_share import MAX_SLOT_ENTRIES, SLOW, must_be_free
+from bizrq.quota.fair_share import MAX_SLOT_CREATES, SLOW, must_be_free
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot, group_slot
@@ -765,13 +765,27 @@ def test_names_that_the_group_does_not_have_take_no_place() -> None:
 
 def test_the_entries_of_one_slot_share_a_bounded_space() -> None:
     group = account("nlp cpu=10k")
-    after(group, *(create("web", "cpu=1", of=f"u-{n}") for n in range(MAX_SLOT_ENTRIES)))
+    after(group, *(create("web", "cpu=1", of=f"u-{n}") for n in range(MAX_SLOT_CREATES)))
     verdict = refused(decide(group, create("web", "cpu=1", of="another"), NOW))
     assert (verdict.reason, verdict.code) == (Reason.FULL, 429)
     assert verdict.message == (
-        "quota nlp has too many changes of deployments.apps/team-a/web under way: 8 entries or 16 KiB; try again"
+        "quota nlp has too many changes of deployments.apps/team-a/web under way: 8 creates or 16 KiB; try again"
     )
     after(group, create("web", "cpu=2", of="u-3"), create("api", "cpu=1"))
+
+
+def test_updates_of_one_object_are_bounded_by_bytes_alone() -> None:
+    """Each has another generation, so those before it are stored: who scales all the time is not sent away."""
+    group, known = account("nlp cpu=10k"), 0
+    while isinstance(decide(group, generation(known), NOW), Granted):
+        after(group, generation(known))
+        known += 1
+    assert 60 < known < 200
+    after(group, create("api", "cpu=1"))
+
+
+def generation(number: int) -> Charge:
+    return replace(update("web", "cpu=1", "cpu=2"), generation=number)
 
 
 def test_children_are_bounded_by_bytes_alone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bizrq.quota.fair_share import MAX_SLOT_ENTRIES
+from bizrq.quota.fair_share import MAX_SLOT_CREATES
 from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message
@@ -39,7 +39,7 @@ async def test_creates_that_are_never_stored_take_a_bounded_space(api: Api, hook
     """Their name is free, so each may be stored."""
     await api.group("nlp", cpu="10k")
     codes = [(await hooks.create(named(f"u-{n}"))).get("status", {}).get("code") for n in range(20)]
-    assert codes == [None] * MAX_SLOT_ENTRIES + [429] * (20 - MAX_SLOT_ENTRIES)
+    assert codes == [None] * MAX_SLOT_CREATES + [429] * (20 - MAX_SLOT_CREATES)
     assert (await hooks.create(named("u-x", name="other")))["allowed"]
 
 
