@@ -141,6 +141,22 @@ async def test_what_does_not_fit_beside_the_lines_recalls_them(parts: Parts, uni
     await used(parts, unique, "100")
 
 
+async def test_what_was_noted_is_counted_together(parts: Parts, unique: str) -> None:
+    """Nobody waits for the count of what a line has admitted: so one count, and one write, serves many creates."""
+    await stored_group(parts, unique, 10_000)
+    assert await create(parts, unique, 0) == ""
+    await has_lines(parts, unique)
+    before, began, versions = notes(parts), time.monotonic(), set[str]()
+    for number in range(1, 31):
+        assert await create(parts, unique, number) == ""
+        versions.add((await parts.client.get(GROUPS, unique))["metadata"]["resourceVersion"])
+        await asyncio.sleep(0.1)
+    # A count in five seconds, and one that was due when the first of these came.
+    assert len(versions) <= 3 + (time.monotonic() - began) / 5
+    assert notes(parts) - before == 30
+    await used(parts, unique, "31")
+
+
 async def test_a_group_is_edited_and_deleted_without_allowances(parts: Parts, unique: str) -> None:
     await stored_group(parts, unique, 1_000)
     assert await create(parts, unique, 0) == ""
@@ -176,19 +192,3 @@ async def test_beside_a_process_without_allowances_exactly_what_fits_is_admitted
     await used(parts, wide, "21")
     assert notes(parts) == before
     assert await given_back()
-
-
-async def test_what_was_noted_is_counted_together(parts: Parts, unique: str) -> None:
-    """Nobody waits for the count of what a line has admitted: so one count, and one write, serves many creates."""
-    await stored_group(parts, unique, 10_000)
-    assert await create(parts, unique, 0) == ""
-    await has_lines(parts, unique)
-    before, began, versions = notes(parts), time.monotonic(), set[str]()
-    for number in range(1, 31):
-        assert await create(parts, unique, number) == ""
-        versions.add((await parts.client.get(GROUPS, unique))["metadata"]["resourceVersion"])
-        await asyncio.sleep(0.1)
-    # A count in five seconds, and one that was due when the first of these came.
-    assert len(versions) <= 3 + (time.monotonic() - began) / 5
-    assert notes(parts) - before == 30
-    await used(parts, unique, "31")

@@ -510,7 +510,6 @@ class Reserver:
                 entries, _ = fold(entries, line, final[line.holder].after(stored.name, line), noted=True)
         with self._measures.writing():
             made = await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
-        self._measures.recalled(sum(line.holder in final for line in lines))
         self._final.pop(stored.name, None)
         return made
 
@@ -521,7 +520,10 @@ class Reserver:
         """
         known = self._final.pop(group, {})
         final = {line.holder: known[key] for line in lines if (key := (line.holder, line.epoch)) in known}
-        final |= await journals.recall(group, [line for line in lines if line.holder not in final])
+        marked = await journals.recall(group, [line for line in lines if line.holder not in final])
+        # Whoever writes the group next drops these lines, the controller among them.
+        self._measures.recalled(len(marked))
+        final |= marked
         self._final[group] = {(line.holder, line.epoch): final[line.holder] for line in lines if line.holder in final}
         while len(self._final) > _FINAL:
             del self._final[next(iter(self._final))]
