@@ -50,10 +50,10 @@ _CALM = 30.0
 _SHARED = 0.1
 #: A line is raised once it is below this part of what it may be.
 _LOW = 2
-#: Seconds that the count of a group waits for which nobody waits, and the number of changes that end it: some lines
-#: may be half used up by then.
-_PATIENCE = 5.0
-_CHANGES = MOST // 2
+#: Seconds that the count of a group waits for which nobody waits, and the number of changes that end it. Notes stay in
+#: their journal until then, and each of its writes carries them all: five seconds cost more than they saved.
+_PATIENCE = 1.0
+_CHANGES = MOST // 8
 
 
 #: A line by its holder and epoch; one that cannot be used by its group and text.
