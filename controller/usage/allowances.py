@@ -22,12 +22,12 @@ from bizrq.quota.allowance import (
     Journal,
     JournalUnreadable,
     Line,
+    Note,
     fold,
     holder_of,
     is_line,
     is_line_text,
     lines_of,
-    looked_at,
     sized,
 )
 from bizrq.quota.recount import Recount
@@ -37,7 +37,7 @@ from bizrq.store.journals import JournalStore, StoredJournals
 from bizrq.units.names import is_cash
 from bizrq.units.quantity import QuantityError
 from bizrq.units.resources import Limits, Resources, add, growth, larger, subtract_floor, total
-from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError, Slot
+from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError
 from controller.watch.cluster import CATCH_UP, Cluster
 
 log = structlog.get_logger(__name__)
@@ -65,14 +65,14 @@ class Ahead:
     """The readable entries of a group without lines, those that were notes among them, and its lines without those.
 
     `amount` is what all lines hold, in nano-units. `texts` stay as they are: what cannot be read, and lines that nobody
-    of this version can use. `moved` are the slots of the notes that became entries.
+    of this version can use. `moved` are the notes that became entries.
     """
 
     entries: list[Reservation]
     lines: list[Line]
     amount: Resources
     texts: list[str]
-    moved: list[Slot]
+    moved: list[Note]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +174,13 @@ class Allowances:
 
     def _is_open(self, group: GroupObject) -> bool:
         """Return True where the status is of the group's spec, and has each process's line and notes, nothing else."""
-        texts = group.status.reservations
-        lines = [holder_of(text) for text in texts if is_line_text(text)]
-        if not self._holders or sorted(lines) != list(self._holders):
+        if not self._holders or group.metadata.deletion_timestamp is not None:
+            return False
+        if group.status.observed_generation != group.metadata.generation:
             return False
         moved = self._moved.get(group.name, frozenset())
-        if not all(is_line_text(text) or text in moved for text in texts):
-            return False
-        is_edited = group.status.observed_generation != group.metadata.generation
-        return not is_edited and group.metadata.deletion_timestamp is None
+        others = [text for text in group.status.reservations if text not in moved]
+        return sorted(map(holder_of, others)) == list(self._holders) and all(map(is_line_text, others))
 
     async def run(self) -> None:
         """See which processes run, until cancelled."""
@@ -340,12 +338,12 @@ class Allowances:
         journals = self._read[1].by_name if self._read is not None else {}
         held = _Held.of([*(str(entry) for entry in kept if is_line(entry)), *unread])
         lines: list[Line] = []
-        moved: list[Slot] = []
+        moved: list[Note] = []
         for line in held.lines:
             stored = journals.get(line.holder)
             journal = stored.journal if stored is not None else Journal()
             notes = journal.after(name, line)
-            moved += [note.entry.slot for note in notes]
+            moved += notes
             kept, left = fold(kept, line, notes)
             is_over = (line.holder, line.epoch) in self._over
             if not is_over and not (stored is not None and journal.is_recalled(name, line.epoch)):
@@ -372,9 +370,7 @@ class Allowances:
         self, group: GroupObject, hard: Limits, counted: Recount, ahead: Ahead, entries: Iterable[Reservation]
     ) -> list[Line]:
         """Return the lines after a count: raised or new ones where creates came lately and there is plenty of room."""
-        noted = frozenset(ahead.moved)
-        kept = looked_at(counted.reservations)
-        self._moved[group.name] = frozenset(entry.line for entry in kept if entry.slot in noted)
+        self._note_moved(group.name, ahead, counted)
         lines = {line.holder: line for line in ahead.lines}
         calm = self._clock() - self._recalled.get(group.name, float("-inf")) >= _CALM
         is_open = bool(self._holders) and calm and not any(map(is_cash, hard)) and counted.used.keys() >= hard.keys()
@@ -398,3 +394,10 @@ class Allowances:
             if growth(low, line.amount) and not growth(add(taken, more), free):
                 lines[holder] = replace(line, amount=add(line.amount, more))
         return list(lines.values())
+
+    def _note_moved(self, name: str, ahead: Ahead, counted: Recount) -> None:
+        slots = {note.entry.slot for note in ahead.moved}
+        if moved := frozenset(entry.line for entry in counted.reservations if slots and entry.slot in slots):
+            self._moved[name] = moved
+        else:
+            self._moved.pop(name, None)

@@ -37,6 +37,11 @@ class Rounds:
     #: Rounds that were played.
     played: int
 
+    @property
+    def rates(self) -> dict[str, list[float]]:
+        """Creates a second, by mode."""
+        return {mode: [run.rate for run in runs] for mode, runs in self.runs.items()}
+
 
 async def _rounds(
     here: Arena, count: int, concurrency: int, modes: tuple[str, ...], groups: Sequence[str] = ("hot",)
@@ -88,7 +93,7 @@ async def hot_group(here: Arena) -> list[str]:
     for concurrency in (1, 10, 50, 200):
         count = min(600, max(100, 6 * concurrency))
         found = await _rounds(here, count, concurrency, MODES)
-        rate = {mode: [run.rate for run in runs] for mode, runs in found.runs.items()}
+        rate = found.rates
         late = {mode: [run.percentile(0.99) for run in runs] for mode, runs in found.runs.items()}
         rows.append(
             f"| B1 | one hot group, concurrency {concurrency}, {count} creates a round{_doubt(found)} | "
@@ -116,11 +121,10 @@ async def spread(here: Arena) -> list[str]:
     rows = []
     for groups in (1, 10, 100, 1000):
         names = [f"g{groups}-{n}" for n in range(groups)]
-        for start in range(0, groups, 50):
-            await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
+        await here.groups(names)
         count = max(300, groups)
         found = await _rounds(here, count, 50, ("plain", "ours"), names)
-        rate = {mode: [run.rate for run in runs] for mode, runs in found.runs.items()}
+        rate = found.rates
         rows.append(
             f"| B2 | {count} creates over {groups} group{'s' * (groups > 1)}, concurrency 50{_doubt(found)} | "
             f"ours/plain {ratios(rate['ours'], rate['plain'])}; "
@@ -159,8 +163,7 @@ async def paced(here: Arena) -> list[str]:
     """B16: people who create something in each of 100 groups three times a second, for a minute, and nobody at all."""
     groups, each, seconds = 100, 3.0, 60.0
     names = [f"paced-{n}" for n in range(groups)]
-    for start in range(0, groups, 50):
-        await asyncio.gather(*(here.group(name) for name in names[start : start + 50]))
+    await here.groups(names)
     rows = []
     for mode in ("plain", "ours"):
         before, written, made = here.cpu(), await here.status_writes(), 0

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,6 +98,11 @@ class Arena:
             return "used" in (await self.client.get(GROUPS, name)).get("status", {})
 
         await eventually(counted, 60, f"group {name} counted")
+
+    async def groups(self, names: Sequence[str]) -> None:
+        """Create groups without a ceiling in practice, fifty at a time."""
+        for start in range(0, len(names), 50):
+            await asyncio.gather(*(self.group(name) for name in names[start : start + 50]))
 
     def cpu(self) -> dict[str, float]:
         """Seconds of CPU that each process has used: steadier than the clock where a machine is shared."""

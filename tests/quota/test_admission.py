@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -774,32 +774,24 @@ def test_the_entries_of_one_slot_share_a_bounded_space() -> None:
     after(group, create("web", "cpu=2", of="u-3"), create("api", "cpu=1"))
 
 
-def test_updates_of_one_object_are_bounded_by_bytes_alone() -> None:
-    """Each has another generation, so those before it are stored: who scales all the time is not sent away."""
-    group, known = account("nlp cpu=10k"), 0
-    while isinstance(decide(group, generation(known), NOW), Granted):
-        after(group, generation(known))
-        known += 1
-    assert 60 < known < 200
-    after(group, create("api", "cpu=1"))
-
-
 def generation(number: int) -> Charge:
+    """Who scales all the time is not sent away: each update has another generation, so those before it are stored."""
     return replace(update("web", "cpu=1", "cpu=2"), generation=number)
-
-
-def test_children_are_bounded_by_bytes_alone() -> None:
-    group, known = account("nlp cpu=10k"), 0
-    while isinstance(decide(group, child(known), NOW), Granted):
-        after(group, child(known))
-        known += 1
-    assert 60 < known < 200
-    after(group, create("api", "cpu=1"))
 
 
 def child(number: int) -> Charge:
     made = replace(create("web", "cpu=1", of=f"u-{number}"), is_child=True)
     return replace(made, pending_write=slot(f"pods/team-a/{number}"))
+
+
+@pytest.mark.parametrize("of", [generation, child])
+def test_updates_and_children_of_one_object_are_bounded_by_bytes_alone(of: Callable[[int], Charge]) -> None:
+    group, known = account("nlp cpu=10k"), 0
+    while isinstance(decide(group, of(known), NOW), Granted):
+        after(group, of(known))
+        known += 1
+    assert 60 < known < 200
+    after(group, create("api", "cpu=1"))
 
 
 def theirs(name: str, demand: str) -> Charge:
