@@ -174,7 +174,7 @@ def growth_fits(given: Input) -> Denied | None:
     passing = _passing(account, charge)
     if passing and not (charge.slot.is_shared or charge.is_child):
         needs = {v.resource: v.used - passing.get(v.resource, 0) + adds.get(v.resource, 0) for v in violations}
-        if all(needs[v.resource] <= v.hard and adds.get(v.resource, 0) for v in violations):
+        if all(needs[v.resource] <= v.hard for v in violations):
             return _other_change(given, needs)
     of_group = remarks(account, charge, violations)
     lacking = {v.resource: v.used + adds.get(v.resource, 0) - v.hard for v in violations}

@@ -135,6 +135,12 @@ class Charge:
         uid, version = self.read_versions.get(entry.awaited_slot, ("", 0))
         return uid == entry.uid and (entry.resource_version is None or version > entry.resource_version)
 
+    def is_after(self, entry: Reservation) -> bool:
+        """Return True where the object was reviewed after the awaited write was stored, or could no longer be."""
+        if self.resource_version is None or (entry.awaited_slot, entry.uid) != (self.slot, self.uid):
+            return False
+        return entry.resource_version is None or entry.resource_version < self.resource_version
+
     def is_beside(self, entry: Reservation) -> bool:
         """Return True where an entry of the slot is a child's, which adds to what the slot's own object needs."""
         awaited = entry.pending_write

@@ -46,7 +46,9 @@ def namespace_takes_half(account: Account, charge: Charge, adds: Resources, now:
     slow = [
         entry.awaited_slot
         for entry in account.entries()
-        if entry.slot.namespace == namespace and entry.write != charge.write and entry.expires - LIFETIME < now - SLOW
+        if entry.slot.namespace == namespace
+        and entry.expires - LIFETIME < now - SLOW
+        and not (entry.write == charge.write or charge.is_after(entry))
     ]
     if not slow:
         return None

@@ -435,6 +435,15 @@ def test_the_second_of_two_changes_waits_where_it_would_fit_once_the_first_is_co
     assert verdict.reason is Reason.EXCEEDED, "it would not fit without the first"
 
 
+def test_a_change_waits_for_earlier_ones_where_a_review_of_the_same_write_has_its_entry_already() -> None:
+    """The pods of the first changes are in `used` before their entries have gone, so that both hold them."""
+    entries = [entry("web", "cpu=6", "cpu=2", rv=7, gen=1), entry("web", "cpu=6", "cpu=5", rv=8, gen=2)]
+    group = account("nlp cpu=10", "cpu=6", entries)
+    assert group.taken("limits.cpu") == 11 * 10**9
+    verdict = refused(decide(group, update("web", "cpu=5", "cpu=6", rv=8, gen=2), NOW))
+    assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
+
+
 def test_children_add_up_in_the_slot_of_their_payer_and_do_not_wait_for_one_another() -> None:
     """Of a payer of two cores: the first two children are paid for, and the third is not."""
     group = account("nlp cpu=3", "cpu=2")
@@ -811,6 +820,26 @@ def test_a_namespace_takes_half_of_what_is_left_while_a_write_of_it_is_long_unde
     assert granted(decide(group, theirs("web", "cpu=9"), later)), "others may take it all"
     after(group, create("web", "cpu=4"), now=later)
     assert granted(decide(group, create("taken", "cpu=6"), later)), "it is the same write"
+
+
+EARLIER = [
+    ("an earlier version of it", entry("web", "cpu=1", rv=6, gen=1), True),
+    ("its create", entry("web", "cpu=1"), True),
+    ("a later version of it", entry("web", "cpu=1", rv=8, gen=3), False),
+    ("an earlier object of its name", entry("web", "cpu=1", rv=6, gen=1, of="earlier"), False),
+    ("another object", entry("api", "cpu=1", rv=6, gen=1), False),
+]
+
+
+@pytest.mark.parametrize(("why", "before", "expected"), EARLIER, ids=[row[0] for row in EARLIER])
+def test_an_earlier_write_of_an_object_does_not_bound_its_next_one(
+    why: str, before: Reservation, expected: bool
+) -> None:
+    """The object would not be at that version if the write could still land."""
+    before = replace(before, expires=NOW + LIFETIME)
+    group = account("nlp cpu=10", "", [before])
+    verdict = decide(group, update("web", "cpu=1", "cpu=9", rv=7, gen=2), NOW + SLOW + 1)
+    assert granted(verdict) if expected else refused(verdict).reason is Reason.FULL
 
 
 MAYBE_TAKEN = [
