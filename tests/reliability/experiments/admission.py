@@ -12,7 +12,9 @@ from bizrq.units.quantity import NANO
 from tests.contract.conftest import NAME
 from tests.reliability.stage import CHAOS, COUNT, Outcome, Stage, answers, asked_again, creates, expected, told
 from tests.support.catalog import CATALOG
-from tests.support.objects import DEPLOYMENTS, Object, deployment
+from tests.support.cluster import eventually
+from tests.support.live_pods import cost, has_ended
+from tests.support.objects import DEPLOYMENTS, PODS, Object, deployment
 from tests.support.oracle import settled
 
 
@@ -187,10 +189,19 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
             asked = [entry.amount["limits.cpu"] for entry in entries]
             assert all(amount <= 7 * NANO // 10 for amount in asked), f"revision {group.resource_version}: {asked}"
         await stage.expire(name)
-        found = (await settled(stage.client, [name], stage.patience))[name]
-        web = await stage.client.get(DEPLOYMENTS, "web", name)
-        used = wire.parse_amounts(found, found.status.used)["limits.cpu"]
-        assert used == web["spec"]["replicas"] * NANO // 10, f"{used / NANO:g} used, {web['spec']['replicas']} replicas"
+        seen: list[str] = []
+
+        async def counted() -> bool:
+            """Return True once `used` is what is asked for, or the pods of a rollout where they cost more."""
+            found = wire.from_dict(await stage.client.get(GROUPS, name))
+            web = await stage.client.get(DEPLOYMENTS, "web", name)
+            pods = [pod for pod in (await stage.client.list(PODS, name))[0] if not has_ended(pod)]
+            used = wire.parse_amounts(found, found.status.used)["limits.cpu"]
+            seen[:] = [f"{used / NANO:g} used, {web['spec']['replicas']} replicas, {len(pods)} pods"]
+            asked = web["spec"]["replicas"] * NANO // 10
+            return not found.status.reservations and used == max(asked, sum(map(cost, pods)) * NANO // 1000)
+
+        await eventually(counted, stage.patience, lambda: seen)
         revisions = await recorder.laws()
     return Outcome(
         f"{rounds} × {patches} patches, never more than the largest charged; {conflicts} conflicts were the API "
