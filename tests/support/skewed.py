@@ -17,7 +17,7 @@ def started() -> None:
     true, serve = time.time_ns, process.serve_metrics
     time.time_ns = lambda: true() + skew
     time.time = lambda: time.time_ns() / 1e9
-    process.serve_metrics = lambda _, port, unready, access: serve("127.0.0.1", port, unready, access)
+    process.serve_metrics = lambda _, *rest: serve("127.0.0.1", *rest)
     main.run()
 
 
