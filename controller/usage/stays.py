@@ -195,6 +195,8 @@ class Stays:
         """
         wanted: list[tuple[Informer, Object]] = []
         pods, ownership = self._cluster.informers.pods, self._cluster.ownership
+        # What moved and is gone by now may have pods that are not seen.
+        latest = {pods: max(map(self._cluster.moved_pods.expected, self._left[name]), default=0)}
         for uid in self._left[name]:
             if (obj := self._cluster.placements.of(uid).obj) is not None:
                 wanted += [(pods, each) for each in (obj, ownership.keeper_of(obj)) if each is not None]
@@ -202,7 +204,6 @@ class Stays:
                     wanted += [(informer, obj) for informer in ownership.informers_of_payer(obj, memory)]
         again = [each.workload for each in taken if each.stayed and self._paid_by_demand(each) & each.stayed.keys()]
         wanted += [(pods, each) for each in again]
-        latest: dict[Informer, int] = {}
         for informer, each in wanted:
             latest[informer] = max(latest.get(informer, 0), int(each["metadata"]["resourceVersion"]))
         return [each for each in latest.items() if each[0].store.resource_version < each[1]]
@@ -245,25 +246,34 @@ class Stays:
         for uid, left in self._left[name].items():
             # Only the move out of the group shows that the one into it was stored.
             made_for = (name,) if left.may_be_lost else (None, name)
-            for maker in self._makers(uid, left):
-                for pod in self._cluster.descendants.pods_naming({"metadata": {"uid": maker}}):
-                    if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
-                        continue
-                    if (taken := self._taken_by(name, pod, found)) is not None:
-                        taken.made[pod.uid] = pod
-                        taken.made_as[pod.uid] = self._made_as(name, uid, left, taken.workload)
+            for pod in self._pods_of(name, uid, left):
+                if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
+                    continue
+                if (taken := self._taken_by(name, pod, found)) is not None:
+                    taken.made[pod.uid] = pod
+                    taken.made_as[pod.uid] = self._made_as(name, uid, left, taken.workload)
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found)) is not None:
                 taken.made.pop(pod.uid, None)
                 taken.stayed[pod.uid] = pod
         return list(found.values())
 
+    def _pods_of(self, name: str, uid: str, left: _Left) -> Collection[Pod]:
+        """Return the pods of what has left a group. It may have moved and gone before it was ever counted here."""
+        naming = self._cluster.descendants.pods_naming
+        found = {pod.uid: pod for maker in self._makers(uid, left) for pod in naming({"metadata": {"uid": maker}})}
+        made = self._cluster.moved_pods.made_for(uid, name)
+        for each in made.uids if made is not None else ():
+            if each not in found and (pod := self._cluster.informers.pod(each)) is not None:
+                found[each] = pod
+        return found.values()
+
     def _made_as(self, name: str, uid: str, left: _Left, workload: Object) -> tuple[str, Models]:
         """Return place and models of what has left a group, as it was counted or is remembered.
 
         What was neither is taken for the workload that has its pods now.
         """
-        known = left.line or self._cluster.payers.in_group(name, uid)
+        known = left.line or self._cluster.payers.in_group(name, uid) or self._cluster.moved_pods.made_for(uid, name)
         return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
 
     def _makers(self, uid: str, left: _Left) -> Collection[str]:

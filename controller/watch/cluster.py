@@ -16,16 +16,19 @@ from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.labels import models_of
 from bizrq.workloads.lookup import ALL_NODES, reference_of
+from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.payers import place_of
 from controller.watch.awaited import AwaitedWrites
 from controller.watch.descendants import Descendants
 from controller.watch.ignored import IgnoredLabels
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
-from controller.watch.moved_pods import MovedPods
+from controller.watch.moved_pods import MadePods, MovedPods
 from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
@@ -156,6 +159,9 @@ class Cluster:
     def workload_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the groups that pay for an object of any kind but pods, and those whose workloads refer to it."""
         self._enqueue_awaiting(old, new)
+        for obj in (old, new):
+            if obj is not None and (owner := controller_of(obj["metadata"])) is not None:
+                self.moved_pods.note_below(obj["metadata"]["uid"], owner.get("uid", ""))
         if old is not None and new is None:
             self.moved_pods.forget(old["metadata"]["uid"])
         moved = identity_of(old) != identity_of(new)
@@ -165,7 +171,7 @@ class Cluster:
             self.ownership.forget_payers()
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
-                self._note_move(new, left, self._made_for(new, left))
+                self._note_move(old, new, left)
             for listener in self._listeners:
                 listener.on_move(old, new)
         changed = new or old
@@ -185,11 +191,14 @@ class Cluster:
         if moved:
             self._enqueue_below(changed)
 
-    def _note_move(self, workload: Object, left: str, made_for: str) -> None:
+    def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
-        uid = workload["metadata"]["uid"]
-        self.moved_pods.leave(uid, left, (pod.uid for pod in self.descendants.pods_of(workload)), made_for)
-        self.moved_pods.depart(uid, revision_of(workload), made_for, self.informers.pods.store.resource_version)
+        made_for = self._made_for(workload, left)
+        uid, kind = workload["metadata"]["uid"], reference_of(workload)[:2]
+        made = MadePods(place_of(old), models_of(old), {pod.uid for pod in self.descendants.pods_of(workload)})
+        self.moved_pods.leave(uid, left, made, made_for)
+        below = (uid_of(kept) for kept in self.descendants.all_below(uid, kind) if not isinstance(kept, Pod))
+        self.moved_pods.depart(uid, revision_of(workload), made_for, self.informers.pods.store.resource_version, below)
 
     def _made_for(self, obj: Object, left: str) -> str:
         """Return the group that the pods of what leaves a group were made for, if nobody has noted that.
@@ -237,8 +246,9 @@ class Cluster:
         if old is not None and new is None:
             self.moved_pods.forget(old.uid)
         if old is None and new is not None and self.moved_pods.is_expected(new.revision):
-            maker = self.ownership.keeper_of(new.plain())
-            self.moved_pods.arrive(new.uid, new.revision, maker["metadata"]["uid"] if maker is not None else "")
+            keeper = self.ownership.keeper_of(new.plain())
+            named = new.owner.uid if new.owner is not None else ""
+            self.moved_pods.arrive(new.uid, new.revision, keeper["metadata"]["uid"] if keeper is not None else named)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
             self.vanished.charge(old, paid.group, paid.place)

@@ -152,16 +152,18 @@ class ReleaseTracker:
             uid, slot = entry.uid, entry.slot
             plural, _, api_group = slot.kind.partition(".")
             adapter = self._registry.by_resource(api_group, plural) if entry.is_create else None
-            if adapter is None or self._payers.get(uid) is not None or self._stored(uid) is not None:
+            if adapter is None or self._payers.in_group(group, uid) is not None or self._stored(uid) is not None:
                 continue
-            left = [uid] if self.has_left(uid) else []
+            # What has moved on before it went is remembered by the other group: that pays for what is seen of it.
+            known = self._payers.get(uid)
+            left = [uid] if known is None and self.has_left(uid) else []
             if not left and adapter in self._unseen.kinds:
                 versions = self._unseen.by_workload() if versions is None else versions
                 found = versions.get((slot.namespace, slot.name), ())
                 left = [each for each in found if self._payers.get(each) is None]
-            now = self._now()
+            now, place = self._now(), f"{adapter.kind}/{slot.namespace}/{slot.name}"
             for each in left:
-                self._payers.remember(each, Memory(group, f"{adapter.kind}/{slot.namespace}/{slot.name}", now, now))
+                self._payers.remember(each, Memory(group, place, now, now, known.models if known is not None else ()))
             self.changed(left)
 
     def _record_deletion(self, old: Object) -> None:

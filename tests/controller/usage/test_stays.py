@@ -466,6 +466,49 @@ async def test_a_workload_that_moves_before_it_was_counted_leaves_what_was_promi
         assert team.least >= 2
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("first", [DEPLOYMENTS, REPLICASETS], ids=lambda each: each.kind)
+async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_promised(
+    books: Books, first: Resource, is_late: bool
+) -> None:
+    """Its pods were made for the group that admitted it, whichever of it is seen to go first, and however late."""
+    held, late = Held("nlp"), Late(books)
+    books.box.faults.append(held)
+    async with movers(books) as (team, _):
+        await books.client.patch(GROUPS, "nlp", {"spec": {"hard": {"limits.cpu.A4": "20"}}})
+        await books.until("nlp", lambda g: "limits.cpu.A4" in (g.status.used or {}))
+        async with held:
+            await books.create(deployment("more", "nlp", 0))
+            await held.waits()
+            if is_late:
+                late.begin()
+            made = deployment("web", "nlp", 3)
+            made["metadata"]["labels"][MODEL_LABELS["cpu"]] = "A4"
+            web = await books.create(made)
+            promised = entry("deployments.apps/default/web", "cpu=3 cpu.A4=3", of=web["metadata"]["uid"])
+            status = {"status": {"reservations": [str(promised)]}}
+            await books.client.patch(GROUPS, "nlp", status, subresource="status")
+            below = await team.version("web-1", web, 3)
+            below["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] = "1"
+            pods = await team.pods("old", below, 3, terminationGracePeriodSeconds=DAY)
+            await team.observed()
+            await team.move("vision", spec={"replicas": 0})
+            await team.change(REPLICASETS, "web-1", replicas=0)
+            await team.delete(*pods)
+            for kind in (first, *({DEPLOYMENTS, REPLICASETS} - {first})):
+                await books.client.delete(kind, "web" if kind is DEPLOYMENTS else "web-1", "default")
+            await books.create(deployment("seen", "vision", 1))
+            await team.holds(vision="1" if is_late else "4")
+        if is_late:
+            await asyncio.sleep(0.5)
+            late.end()
+        found = await team.holds_still(nlp="3", vision="1")
+        assert found["nlp"].status.used["limits.cpu.A4"] == "3"
+        assert stays(found["nlp"]) == 3
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="1")
+
+
 async def test_a_default_that_changes_moves_what_has_no_label(books: Books) -> None:
     async with movers(books) as (team, _):
         await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "nlp"}}})
