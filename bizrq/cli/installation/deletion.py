@@ -1,22 +1,23 @@
-"""Delete the objects of an installation, for `bizrq install` and `bizrq uninstall`."""
+"""Delete objects of an installation.
+
+This file alone decides what an earlier install left, and which objects are left where they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bizrq.cli.apply import named, report
+from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRIORITIES, PRUNED, resource_of
 from bizrq.cli.output.failure import warn
+from bizrq.kube.client import Forbidden, KubeClient, NotFound
 
-if TYPE_CHECKING:
-    from bizrq.kube.client import KubeClient
+Object = dict[str, Any]
 
 
-async def prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+async def prune(client: KubeClient, objects: Sequence[Object]) -> list[Object]:
     """Delete the other objects that carry the label of install: an earlier install created them. Return them."""
-    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRIORITIES, PRUNED, resource_of
-    from bizrq.kube.client import Forbidden, NotFound
-
     kept = {(resource_of(o), o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
     namespaces = sorted({namespace for _, namespace, _ in kept if namespace})
     outdated = []
@@ -38,10 +39,8 @@ async def prune(client: KubeClient, objects: Sequence[dict[str, Any]]) -> list[d
     return outdated
 
 
-async def delete(client: KubeClient, obj: dict[str, Any]) -> None:
-    from bizrq.cli.manifests_of_bizrq import INSTALL, MANAGED, PRIORITIES, resource_of
-    from bizrq.kube.client import Forbidden, NotFound
-
+async def delete(client: KubeClient, obj: Object) -> None:
+    """Delete the object and say so, except for a namespace that install did not create."""
     resource, metadata = resource_of(obj), obj["metadata"]
     try:
         if obj["kind"] == "Namespace":

@@ -1,127 +1,128 @@
-"""Wait for what an installation or its removal needs of the cluster."""
+"""Wait for what an installation or its removal needs of the cluster.
+
+This file alone decides how long a verb waits, and what it says meanwhile and at the end.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from bizrq import registration
 from bizrq.cli.apply import named
+from bizrq.cli.manifests_of_bizrq import resource_of
 from bizrq.cli.output.failure import EXIT_CLUSTER, Failure, progress
+from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
+from bizrq.kube.admission import REGISTRATIONS
+from bizrq.kube.client import KubeClient, NotFound, Resource
+from controller.registration import is_rolled_out
 
-if TYPE_CHECKING:
-    from bizrq.cli.manifests_of_bizrq import InstallPlan
-    from bizrq.kube.client import KubeClient
+Object = dict[str, Any]
 
 #: Seconds to wait for the deletion of a CRD, and until it is established.
 _GONE, _ESTABLISHED = 120.0, 60.0
 #: Seconds between two lines about the same wait.
 _TELL = 15.0
+_DEPLOYMENTS = resource_of({"kind": "Deployment"})
 
 
-async def controlled(client: KubeClient, namespace: str, timeout: int) -> None:
+async def until(
+    reached: Callable[[], Awaitable[bool]],
+    seconds: float,
+    late: str,
+    *,
+    what: str = "",
+    more: str = "",
+    pause: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return when the condition is met, which is asked at least once. Raise Failure with the text `late` otherwise.
+
+    `what` is said at the start, with `more`, and again from time to time. A short wait says nothing.
+    """
+    started = told = clock()
+    if what:
+        progress(f"waiting up to {seconds:.0f} s {what}{more}")
+    while not await reached():
+        now = clock()
+        if now > started + seconds:
+            raise Failure(late, EXIT_CLUSTER)
+        if what and now >= told + _TELL:
+            told = now
+            progress(f"still waiting {what}: {now - started:.0f} of {seconds:.0f} s")
+        await sleep(pause)
+
+
+async def for_controllers(client: KubeClient, namespace: str, timeout: int) -> None:
     """Return when all controllers are as they were applied. Raise Failure after `timeout` seconds."""
-    import asyncio
 
-    from bizrq.cli.manifests_of_bizrq import resource_of
-    from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
-    from controller.registration import is_rolled_out
+    async def are_rolled_out() -> bool:
+        return is_rolled_out(await client.get(_DEPLOYMENTS, CONTROLLER, namespace))
 
-    deployments = resource_of({"kind": "Deployment"})
-    until = time.monotonic() + timeout
-    progress(f"waiting up to {timeout} s for the rollout of deployment {CONTROLLER}; {WEBHOOKS} follows")
-    while not is_rolled_out(await client.get(deployments, CONTROLLER, namespace)):
-        if time.monotonic() > until:
-            raise Failure(
-                f"the rollout of {CONTROLLER} did not end within {timeout} s, so {WEBHOOKS} is as it was before; check "
-                f"kubectl -n {namespace} describe pods, then run install again, or with --no-wait",
-                EXIT_CLUSTER,
-            )
-        await asyncio.sleep(1.0)
+    late = (
+        f"the rollout of {CONTROLLER} did not end within {timeout} s, so {WEBHOOKS} is as it was before; check "
+        f"kubectl -n {namespace} describe pods, then run install again, or with --no-wait"
+    )
+    what = f"for the rollout of deployment {CONTROLLER}"
+    await until(are_rolled_out, timeout, late, what=what, more=f"; {WEBHOOKS} follows")
 
 
-async def served(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
+async def for_webhooks(client: KubeClient, namespace: str, timeout: int) -> None:
     """Return when a webhook is ready. Raise Failure after `timeout` seconds."""
-    import asyncio
 
-    from bizrq.cli.manifests_of_bizrq import resource_of
-    from bizrq.cli.rbac import WEBHOOKS
+    async def is_one_ready() -> bool:
+        stored = await client.get(_DEPLOYMENTS, WEBHOOKS, namespace)
+        return bool((stored.get("status") or {}).get("availableReplicas"))
 
-    deployments = resource_of({"kind": "Deployment"})
-    started = time.monotonic()
-    until, told = started + timeout, started
-    progress(f"waiting up to {timeout} s for a ready webhook of deployment {WEBHOOKS}")
-    while True:
-        stored = await client.get(deployments, WEBHOOKS, plan.namespace)
-        if (stored.get("status") or {}).get("availableReplicas"):
-            return
-        if time.monotonic() > until:
-            raise Failure(
-                f"no webhook became ready within {timeout} s, so none is registered and nothing is refused; check "
-                f"kubectl -n {plan.namespace} describe pods, then run install again, or with --no-wait",
-                EXIT_CLUSTER,
-            )
-        if time.monotonic() >= told + _TELL:
-            told = time.monotonic()
-            progress(f"still waiting for a ready webhook: {told - started:.0f} of {timeout} s")
-        await asyncio.sleep(1.0)
+    late = (
+        f"no webhook became ready within {timeout} s, so none is registered and nothing is refused; check "
+        f"kubectl -n {namespace} describe pods, then run install again, or with --no-wait"
+    )
+    await until(is_one_ready, timeout, late, what="for a ready webhook", more=f" of deployment {WEBHOOKS}")
 
 
-async def registered(client: KubeClient, plan: InstallPlan, timeout: int) -> None:
+async def for_registration(client: KubeClient, namespace: str, timeout: int) -> None:
     """Return when the leader has registered the webhooks. Raise Failure after `timeout` seconds."""
-    import asyncio
 
-    from bizrq.cli.rbac import CONTROLLER
-    from bizrq.kube.admission import REGISTRATIONS
-    from bizrq.kube.client import NotFound
-    from bizrq.registration import NAME
+    async def is_registered() -> bool:
+        return await _exists(client, REGISTRATIONS, registration.NAME)
 
-    until = time.monotonic() + timeout
-    while True:
-        try:
-            await client.get(REGISTRATIONS, NAME)
-        except NotFound:
-            if time.monotonic() > until:
-                raise Failure(
-                    f"the controller has not registered the webhooks within {timeout} s, so nothing is refused; "
-                    f"kubectl -n {plan.namespace} logs deployment/{CONTROLLER} says why",
-                    EXIT_CLUSTER,
-                ) from None
-            await asyncio.sleep(1.0)
-        else:
-            return
+    late = (
+        f"the controller has not registered the webhooks within {timeout} s, so nothing is refused; "
+        f"kubectl -n {namespace} logs deployment/{CONTROLLER} says why"
+    )
+    await until(is_registered, timeout, late)
 
 
-async def established(client: KubeClient, obj: dict[str, Any]) -> None:
+async def for_established(client: KubeClient, crd: Object) -> None:
     """Return when the API server knows the kind, which a policy may take as parameters. Raise Failure if late."""
-    import asyncio
 
-    from bizrq.cli.manifests_of_bizrq import resource_of
-
-    until = time.monotonic() + _ESTABLISHED
-    while time.monotonic() < until:
-        stored = await client.get(resource_of(obj), obj["metadata"]["name"])
+    async def is_established() -> bool:
+        stored = await client.get(resource_of(crd), crd["metadata"]["name"])
         conditions = (stored.get("status") or {}).get("conditions") or ()
-        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
-            return
-        await asyncio.sleep(0.1)
-    why = f"{named(obj)} is not established after {_ESTABLISHED:.0f} s: kubectl describe says why"
-    raise Failure(why, EXIT_CLUSTER)
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    late = f"{named(crd)} is not established after {_ESTABLISHED:.0f} s: kubectl describe says why"
+    await until(is_established, _ESTABLISHED, late, pause=0.1)
 
 
-async def gone(client: KubeClient, obj: dict[str, Any]) -> None:
+async def for_deletion(client: KubeClient, crd: Object) -> None:
     """Return when a CRD is deleted with all of its objects. Raise Failure after a timeout."""
-    import asyncio
 
-    from bizrq.cli.manifests_of_bizrq import resource_of
-    from bizrq.kube.client import NotFound
+    async def is_deleted() -> bool:
+        return not await _exists(client, resource_of(crd), crd["metadata"]["name"])
 
-    progress(f"waiting up to {_GONE:.0f} s until {named(obj)} is deleted with all of its objects")
-    until = time.monotonic() + _GONE
-    with contextlib.suppress(NotFound):
-        while time.monotonic() < until:
-            await client.get(resource_of(obj), obj["metadata"]["name"])
-            await asyncio.sleep(0.2)
-        raise Failure(
-            f"{named(obj)} still exists after {_GONE:.0f} s: a finalizer keeps one of its objects", EXIT_CLUSTER
-        )
+    late = f"{named(crd)} still exists after {_GONE:.0f} s: a finalizer keeps one of its objects"
+    what = f"until {named(crd)} is deleted with all of its objects"
+    await until(is_deleted, _GONE, late, what=what, pause=0.2)
+
+
+async def _exists(client: KubeClient, resource: Resource, name: str) -> bool:
+    try:
+        await client.get(resource, name)
+    except NotFound:
+        return False
+    return True
