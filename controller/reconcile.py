@@ -398,22 +398,23 @@ class Reconciler:
         )
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
-        """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
+        """Return the status of a group that cannot be read, until a person repairs it."""
+        status = self._uncounted_status(group, "Unreadable", problem)
+        status.ending, status.hold = group.status.ending, group.status.hold
+        status.observed_generation = group.metadata.generation
+        return status
 
-        Reservations stay.
-        """
+    def _uncounted_status(self, group: GroupObject, reason: str, message: str) -> GroupStatus:
+        """Return a status without a count: the usage is unknown, not zero. Reservations stay."""
         return GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
-            ending=group.status.ending,
             leftovers=group.status.leftovers,
             payers=group.status.payers,
             payers_pages=group.status.payers_pages,
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
-            hold=group.status.hold,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem), *self._enforced()]),
-            observed_generation=group.metadata.generation,
+            conditions=self._reporter.conditions(group, [("Ready", False, reason, message), *self._enforced()]),
         )
 
     def _enforced(self) -> list[ConditionDraft]:
@@ -456,17 +457,7 @@ class Reconciler:
     async def _write_restored(self, group: GroupObject, kind: str) -> None:
         """Write that the usage is unknown until it is counted again: the store is older than the status."""
         message = f"{kind} are older than this status: the API server's store was restored; recounting"
-        status = GroupStatus(
-            reservations=group.status.reservations,
-            detached=group.status.detached,
-            leftovers=group.status.leftovers,
-            payers=group.status.payers,
-            payers_pages=group.status.payers_pages,
-            payers_problem=group.status.payers_problem,
-            cash=group.status.cash,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message), *self._enforced()]),
-        )
-        await self._writer.write(group, status)
+        await self._writer.write(group, self._uncounted_status(group, "Restored", message))
         self._reporter.forget_counted(group.name)
 
 
