@@ -6,6 +6,7 @@ This file alone decides how a process starts and ends. It does not know the work
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -13,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -224,3 +225,23 @@ async def serve_metrics(
     listener = Listener(app, METRICS_BOUNDS, shutdown_timeout=SCRAPED)
     await listener.start(host, port)
     return listener
+
+
+@contextlib.asynccontextmanager
+async def metrics_served(
+    host: str,
+    port: int,
+    unready: Callable[[], str],
+    access: MetricsAccess | None,
+    families: Sequence[GroupFamily] = (),
+    collectors: Sequence[Collector] = (),
+) -> AsyncIterator[None]:
+    """Serve what `serve_metrics` does inside the context, and nothing at port 0."""
+    if not port:
+        yield
+        return
+    listener = await serve_metrics(host, port, unready, access, families, collectors)
+    try:
+        yield
+    finally:
+        await listener.cleanup()

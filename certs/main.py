@@ -201,31 +201,24 @@ def certs(
     keeper = CertificateKeeper(cert_dir, wanted, client, namespace=namespace, secret=secret)
 
     async def main(stop: process.Stop) -> None:
-        metrics = None
-        try:
+        def unready() -> str:
+            return keeper.unready
+
+        async with contextlib.AsyncExitStack() as stack:
+            if client is not None:
+                await stack.enter_async_context(client)
             if once or rotate:
                 await keeper.run_pass(rotate=rotate)
             if once:
                 return
-            if metrics_port:
-                metrics = await process.serve_metrics(
-                    EVERYWHERE,
-                    metrics_port,
-                    lambda: keeper.unready,
-                    None if metrics_anonymous else MetricsAccess(client),
-                    collectors=[WatchAges(lambda: keeper.informers)],
-                )
-            async with contextlib.AsyncExitStack() as stack:
-                if client is not None:
-                    info = process.about("bizrq-certs", "", "")
-                    lease = ProcessLease(client, info, namespace=namespace, unready=lambda: keeper.unready)
-                    await stack.enter_async_context(lease.held())
-                await process.until_stopped(stop, keeper.run())
-        finally:
-            if metrics is not None:
-                await metrics.cleanup()
+            access, ages = None if metrics_anonymous else MetricsAccess(client), WatchAges(lambda: keeper.informers)
+            metrics = process.metrics_served(EVERYWHERE, metrics_port, unready, access, collectors=[ages])
+            await stack.enter_async_context(metrics)
             if client is not None:
-                await client.close()
+                info = process.about("bizrq-certs", "", "")
+                lease = ProcessLease(client, info, namespace=namespace, unready=unready)
+                await stack.enter_async_context(lease.held())
+            await process.until_stopped(stop, keeper.run())
 
     try:
         process.run(main)

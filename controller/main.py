@@ -88,26 +88,16 @@ def control(
             registers=True,
             webhook_url=url,
         )
-        metrics = None
-        try:
-            if metrics_port:
-                access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(
-                    EVERYWHERE, metrics_port, lambda: controller.unready, access, OF_GROUPS, controller.collectors()
-                )
-            lease = ProcessLease(
-                client,
-                info,
-                namespace=namespace,
-                unready=lambda: controller.unready,
-                oldest_watch=controller.watch_ages.oldest,
-            )
-            async with lease.held():
-                await process.until_stopped(stop, controller.run())
-        finally:
-            if metrics is not None:
-                await metrics.cleanup()
-            await client.close()
+
+        def unready() -> str:
+            return controller.unready
+
+        access = None if metrics_anonymous else MetricsAccess(client)
+        collectors, oldest = controller.collectors(), controller.watch_ages.oldest
+        lease = ProcessLease(client, info, namespace=namespace, unready=unready, oldest_watch=oldest)
+        metrics = process.metrics_served(EVERYWHERE, metrics_port, unready, access, OF_GROUPS, collectors)
+        async with client, metrics, lease.held():
+            await process.until_stopped(stop, controller.run())
 
     process.serve("bizrq-controller", main)
 

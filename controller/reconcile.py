@@ -29,6 +29,7 @@ from bizrq.units.resources import Limits, Resources, add, restrict, subtract_flo
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
 from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.ownership.runs_on import RunsOn
 from controller import metrics
 from controller.enforcement import EnforcementWatch
 from controller.freshness import Freshness, VersionTracker
@@ -38,7 +39,7 @@ from controller.hours.record_store import RecordStore
 from controller.overlap import OverlapList
 from controller.status import ConditionDraft, HoursReport, StatusReporter, conditions, measure_ahead, scarcest
 from controller.status_writer import StatusWriter
-from controller.usage.allowances import Allowances
+from controller.usage.allowances import Ahead, Allowances
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
@@ -66,6 +67,12 @@ class _Gathered:
     pages: list[RecordPage]
     children: list[CountedObject]
     record: BudgetState | None
+    #: The reservations, with what processes hold ahead of them, and the state of the write that each awaits.
+    ahead: Ahead
+    sightings: list[tuple[Reservation, WriteState]]
+    usage: GroupUsage
+    #: The pods that run on although nobody asks for them any more.
+    apart: dict[str, RunsOn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +252,11 @@ class Reconciler:
         try:
             if problem:
                 raise GroupUnreadable(problem)
-            gathered = self._gather(group)
+            gathered = self._gather(group, expired)
         except (GroupUnreadable, HoursUnreadable) as error:
             log.error("group cannot be counted", group=group.name, error=str(error))
             return await self._write(group, self._unreadable_status(group, str(error)), None)
-        status, report = self._decide(group, gathered, expired)
+        status, report = self._decide(group, gathered)
         # The payers first, or with the status: only then may it count what they make.
         due = self._payer_lines.due(group.name, self._usage_cache.of(group.name))
         left = self._stays.take_settled(group.name)
@@ -270,12 +277,17 @@ class Reconciler:
 
     # Gather.
 
-    def _gather(self, group: GroupObject) -> _Gathered:
-        """Read the group's terms, record and children. Raises GroupUnreadable, HoursUnreadable."""
+    def _gather(self, group: GroupObject, expired: set[str]) -> _Gathered:
+        """Read what a recount takes. Raises GroupUnreadable, HoursUnreadable."""
         hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
         pages = self._record_reconciler.pages(group.name)
         children = self._children(group.name, pages)
-        return _Gathered(hard, terms, pages, children, self._forecaster.budget_state(group, pages))
+        record = self._forecaster.budget_state(group, pages)
+        ahead = self._allowances.ahead(group.name, *self._tracker.of(group))
+        sightings = self._tracker.write_states(ahead.entries, expired)
+        usage = self._usage_cache.of(group.name)
+        apart = self._runs_on.apart(group.name, usage)
+        return _Gathered(hard, terms, pages, children, record, ahead, sightings, usage, apart)
 
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
         """Return what each child holds, without hours that its parent has taken over. Raises GroupUnreadable."""
@@ -302,54 +314,72 @@ class Reconciler:
 
     # Decide.
 
-    def _decide(self, group: GroupObject, gathered: _Gathered, expired: set[str]) -> tuple[GroupStatus, _Report]:
+    def _decide(self, group: GroupObject, gathered: _Gathered) -> tuple[GroupStatus, _Report]:
         """Recount the group. Returns its status, and what to report once that is stored."""
-        hard, terms, record = gathered.hard, gathered.terms, gathered.record
-        ahead = self._allowances.ahead(group.name, *self._tracker.of(group))
-        entries = ahead.entries
-        sightings = self._tracker.write_states(entries, expired)
-        usage = self._usage_cache.of(group.name)
-        leftovers = _leftovers(usage)
-        problem = self._payers_problem(group.name)
-        findings = Findings(
-            leftovers=leftovers,
-            payers=[problem] if problem else [],
-            ignored=[
-                str(slot) for uid, slot in self._cluster.ignored.of(group.name).items() if uid not in usage.usages
-            ],
-            unowned=self._record_reconciler.unowned(group.name),
-        )
-        apart = self._runs_on.apart(group.name, usage)
-        findings.overlap.extend(messages(apart))
-        shared = [*self._snapshots.shared(group, usage, sightings, findings), *counted_objects(apart)]
-        shared += self._stays.held(group.name)
-        counted = recount(
-            Snapshot(
-                hard=hard,
-                workloads=usage.sums,
-                children=gathered.children,
-                reservations=sightings,
-                cash=restrict(metering.to_hours(record.spent) if record is not None else {}, hard),
-                published=_published(group),
-                owner_paid=self._snapshots.owner_paid(entries),
-                safe=terms.safe,
-                exact_cash=record.exact if record is not None else {},
-                shared=shared,
-                adoptable=self._snapshots.adoptable(usage, entries),
-                may_drop=partial(self._snapshots.may_drop, group.name, usage),
-                new_leftovers=total_of(
-                    line.counted.cost
-                    for uid, line in usage.leftovers.items()
-                    if uid not in self._left.get(group.name, ())
-                ),
-                ahead=ahead.amount,
-            )
-        )
-        lines = self._allowances.given(group, hard, counted, ahead, entries)
+        hard, record, ahead = gathered.hard, gathered.record, gathered.ahead
+        findings = self._findings(group, gathered)
+        counted = recount(self._snapshot(group, gathered, findings))
+        lines = self._allowances.given(group, hard, counted, ahead, ahead.entries)
         self._cluster.awaited.replace(group.name, (entry.uid for entry in counted.reservations))
         levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
-        hours = HoursReport(levels, terms, record or BudgetState())
-        status = GroupStatus(
+        hours = HoursReport(levels, gathered.terms, record or BudgetState())
+        status = self._counted_status(group, gathered, counted, findings, hours, lines)
+        is_unseen = any(state is WriteState.UNSEEN for _, state in gathered.sightings)
+        left = frozenset(gathered.usage.leftovers)
+        return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, len(ahead.moved))
+
+    def _findings(self, group: GroupObject, gathered: _Gathered) -> Findings:
+        """Return what is to be said of the group besides what counting its workloads finds."""
+        problem = self._payers_problem(group.name)
+        known = gathered.usage.usages
+        return Findings(
+            leftovers=_leftovers(gathered.usage),
+            payers=[problem] if problem else [],
+            ignored=[str(slot) for uid, slot in self._cluster.ignored.of(group.name).items() if uid not in known],
+            unowned=self._record_reconciler.unowned(group.name),
+            overlap=messages(gathered.apart),
+        )
+
+    def _snapshot(self, group: GroupObject, gathered: _Gathered, findings: Findings) -> Snapshot:
+        """Return what is counted, and add what is found of the workloads."""
+        hard, terms, record, usage = gathered.hard, gathered.terms, gathered.record, gathered.usage
+        ahead, sightings = gathered.ahead, gathered.sightings
+        shared = [
+            *self._snapshots.shared(group, usage, sightings, findings),
+            *counted_objects(gathered.apart),
+            *self._stays.held(group.name),
+        ]
+        published = self._left.get(group.name, ())
+        return Snapshot(
+            hard=hard,
+            workloads=usage.sums,
+            children=gathered.children,
+            reservations=sightings,
+            cash=restrict(metering.to_hours(record.spent) if record is not None else {}, hard),
+            published=_published(group),
+            owner_paid=self._snapshots.owner_paid(ahead.entries),
+            safe=terms.safe,
+            exact_cash=record.exact if record is not None else {},
+            shared=shared,
+            adoptable=self._snapshots.adoptable(usage, ahead.entries),
+            may_drop=partial(self._snapshots.may_drop, group.name, usage),
+            new_leftovers=total_of(line.counted.cost for uid, line in usage.leftovers.items() if uid not in published),
+            ahead=ahead.amount,
+        )
+
+    def _counted_status(
+        self,
+        group: GroupObject,
+        gathered: _Gathered,
+        counted: Recount,
+        findings: Findings,
+        hours: HoursReport,
+        lines: list[Line],
+    ) -> GroupStatus:
+        """Return the status that publishes a count. `lines` are what processes hold ahead with it."""
+        hard, record, ahead = gathered.hard, gathered.record, gathered.ahead
+        drafts = conditions(counted, hard, findings, hours, self._catalog)
+        return GroupStatus(
             hard=group.spec.hard,
             used=wire.format_amounts(counted.used),
             self_used=wire.format_amounts(counted.self_used),
@@ -358,37 +388,33 @@ class Reconciler:
                 [*map(str, looked_at(counted.reservations)), *ahead.texts, *(line.entry.line for line in lines)]
             ),
             counted_at=self._versions.counted_at(group.name),
-            ending=sorted((*findings.ending, *ending_lines(apart)))[: wire.MAX_ENDING],
-            leftovers=leftovers[: wire.MAX_LEFTOVERS],
-            payers_problem=problem,
+            ending=sorted((*findings.ending, *ending_lines(gathered.apart)))[: wire.MAX_ENDING],
+            leftovers=findings.leftovers[: wire.MAX_LEFTOVERS],
+            payers_problem=self._payers_problem(group.name),
             observed_generation=group.metadata.generation,
-            conditions=self._reporter.conditions(
-                group, [*conditions(counted, hard, findings, hours, self._catalog), *self._enforced()]
-            ),
+            conditions=self._reporter.conditions(group, [*drafts, *self._enforced()]),
             cash=wire.with_committed(record.cash_status() if record is not None else None, counted.committed),
             hold=group.status.hold,
         )
-        is_unseen = any(state is WriteState.UNSEEN for _, state in sightings)
-        left = frozenset(usage.leftovers)
-        return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, len(ahead.moved))
 
     def _unreadable_status(self, group: GroupObject, problem: str) -> GroupStatus:
-        """Return the status of a group that cannot be read: its usage is unknown, not zero, until a person repairs it.
+        """Return the status of a group that cannot be read, until a person repairs it."""
+        status = self._uncounted_status(group, "Unreadable", problem)
+        status.ending, status.hold = group.status.ending, group.status.hold
+        status.observed_generation = group.metadata.generation
+        return status
 
-        Reservations stay.
-        """
+    def _uncounted_status(self, group: GroupObject, reason: str, message: str) -> GroupStatus:
+        """Return a status without a count: the usage is unknown, not zero. Reservations stay."""
         return GroupStatus(
             reservations=group.status.reservations,
             detached=group.status.detached,
-            ending=group.status.ending,
             leftovers=group.status.leftovers,
             payers=group.status.payers,
             payers_pages=group.status.payers_pages,
             payers_problem=group.status.payers_problem,
             cash=group.status.cash,
-            hold=group.status.hold,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Unreadable", problem), *self._enforced()]),
-            observed_generation=group.metadata.generation,
+            conditions=self._reporter.conditions(group, [("Ready", False, reason, message), *self._enforced()]),
         )
 
     def _enforced(self) -> list[ConditionDraft]:
@@ -431,17 +457,7 @@ class Reconciler:
     async def _write_restored(self, group: GroupObject, kind: str) -> None:
         """Write that the usage is unknown until it is counted again: the store is older than the status."""
         message = f"{kind} are older than this status: the API server's store was restored; recounting"
-        status = GroupStatus(
-            reservations=group.status.reservations,
-            detached=group.status.detached,
-            leftovers=group.status.leftovers,
-            payers=group.status.payers,
-            payers_pages=group.status.payers_pages,
-            payers_problem=group.status.payers_problem,
-            cash=group.status.cash,
-            conditions=self._reporter.conditions(group, [("Ready", False, "Restored", message), *self._enforced()]),
-        )
-        await self._writer.write(group, status)
+        await self._writer.write(group, self._uncounted_status(group, "Restored", message))
         self._reporter.forget_counted(group.name)
 
 

@@ -19,6 +19,7 @@ from bizrq.kube.config import ConfigError, Endpoint, StaticCredentials
 
 if TYPE_CHECKING:
     from certs.store import ServingCertificate
+    from web.credentials.oidc import Provider
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +73,7 @@ def serve(
     from web.app import Site, Web
     from web.credentials.gates import ClusterGate
     from web.credentials.keys import Keyring
-    from web.credentials.oidc import Oidc, Provider
+    from web.credentials.oidc import Oidc
     from web.credentials.session import CookieNames
     from web.reading.visitors import Visitors
 
@@ -84,13 +85,7 @@ def serve(
         origin = _origin(public_url)
         host, port = _address(listen)
         networks = [ip_network(each, strict=False) for each in trusted_proxy or ()]
-        provider = None
-        if oidc_issuer:
-            secret = oidc_client_secret.read_text("utf-8").strip() if oidc_client_secret else ""
-            ca = oidc_ca.read_text("ascii") if oidc_ca else None
-            provider = Provider(issuer_of(oidc_issuer), oidc_client_id, secret, tuple(oidc_scopes.split()), ca)
-            if not oidc_client_id:
-                raise ConfigError("--oidc-issuer needs --oidc-client-id")
+        provider = _provider(oidc_issuer, oidc_client_id, oidc_client_secret, oidc_scopes, oidc_ca)
     except (ConfigurationError, ConfigError, ValueError) as error:
         process.end(_NAME, str(error))
     except OSError as error:
@@ -103,7 +98,6 @@ def serve(
         gate = ClusterGate(visitors, names, ring, oidc=oidc, proxies=networks, takes_tokens=tokens)
         pages = Web(visitors, gate, settings, names, ring, Site([origin]))
         certificate = ServingCertificate(cert_dir) if cert_dir is not None else None
-        metrics = None
 
         async def work() -> None:
             if certificate is not None:
@@ -112,17 +106,14 @@ def serve(
             log.info("serving", port=bound, public_url=origin, api_server=endpoint.server)
             await (certificate.watch() if certificate is not None else asyncio.Event().wait())
 
-        try:
-            if metrics_port:
-                # They name no group and no user, and the process has no right to ask who scrapes.
-                metrics = await process.serve_metrics(host, metrics_port, lambda: pages.unready, None)
-            await process.until_stopped(stop, work())
-            log.info("draining", seconds=drain_delay)
-            await pages.drain(drain_delay)
-        finally:
-            await pages.stop()
-            if metrics is not None:
-                await metrics.cleanup()
+        # The metrics name no group and no user, and the process has no right to ask who scrapes.
+        async with process.metrics_served(host, metrics_port, lambda: pages.unready, None):
+            try:
+                await process.until_stopped(stop, work())
+                log.info("draining", seconds=drain_delay)
+                await pages.drain(drain_delay)
+            finally:
+                await pages.stop()
 
     process.serve(_NAME, main)
 
@@ -145,6 +136,20 @@ def _endpoint(kubeconfig: Path | None, ca: Path) -> Endpoint:
         raise ConfigError(f"{ca}: {error}") from None
     shown = f"[{host}]" if ":" in host else host
     return Endpoint(f"https://{shown}:{port}", StaticCredentials({}), text)
+
+
+def _provider(issuer: str, client_id: str, secret: Path | None, scopes: str, ca: Path | None) -> Provider | None:
+    """Return the provider to sign in with, None without one. Raise ConfigError or OSError."""
+    from web.credentials.oidc import Provider
+
+    if not issuer:
+        return None
+    text = secret.read_text("utf-8").strip() if secret else ""
+    authority = ca.read_text("ascii") if ca else None
+    provider = Provider(issuer_of(issuer), client_id, text, tuple(scopes.split()), authority)
+    if not client_id:
+        raise ConfigError("--oidc-issuer needs --oidc-client-id")
+    return provider
 
 
 def _split(url: str) -> SplitResult:

@@ -64,7 +64,6 @@ def serve(
         webhooks = Webhooks(
             client, settings, namespace=namespace, clients=clients, identity=info.identity if allowances else ""
         )
-        metrics = None
 
         async def work() -> None:
             await certificate.wait()
@@ -74,25 +73,20 @@ def serve(
             process.quiet_collector()
             await certificate.watch()
 
+        def unready() -> str:
+            return webhooks.unready
+
         ages = WatchAges(lambda: webhooks.informers)
-        try:
-            if metrics_port:
-                access = None if metrics_anonymous else MetricsAccess(client)
-                metrics = await process.serve_metrics(
-                    host, metrics_port, lambda: webhooks.unready, access, collectors=[ages]
-                )
-            lease = ProcessLease(
-                client, info, namespace=namespace, unready=lambda: webhooks.unready, oldest_watch=ages.oldest
-            )
-            async with lease.held():
-                await process.until_stopped(stop, work())
-                log.info("draining", seconds=drain_delay)
-                await webhooks.drain(drain_delay)
-        finally:
-            await webhooks.stop()
-            if metrics is not None:
-                await metrics.cleanup()
-            await client.close()
+        access = None if metrics_anonymous else MetricsAccess(client)
+        lease = ProcessLease(client, info, namespace=namespace, unready=unready, oldest_watch=ages.oldest)
+        async with client, process.metrics_served(host, metrics_port, unready, access, collectors=[ages]):
+            try:
+                async with lease.held():
+                    await process.until_stopped(stop, work())
+                    log.info("draining", seconds=drain_delay)
+                    await webhooks.drain(drain_delay)
+            finally:
+                await webhooks.stop()
 
     process.serve("bizrq-webhooks", main)
 

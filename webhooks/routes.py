@@ -32,6 +32,7 @@ from webhooks.handlers.groups import GroupHandler
 from webhooks.handlers.in_use import InUseCheck
 from webhooks.handlers.namespaces import NamespaceHandler
 from webhooks.handlers.references import ReferenceHandler
+from webhooks.handlers.workload_count import WorkloadCounter
 from webhooks.handlers.workloads import WorkloadHandler
 
 #: Answers a review until a deadline.
@@ -69,7 +70,8 @@ def handlers(
     children = GrownChildren(context, claims, who_pays)
     charger = Charger(authorizer, reserver, client, confirmation)
     owner_trust = OwnerTrust(context, who_pays, settings.controllers)
-    workloads = WorkloadHandler(context, charger, claims, children, owner_trust, who_pays)
+    counter = WorkloadCounter(context, claims, children, owner_trust, who_pays)
+    workloads = WorkloadHandler(context, charger, counter, owner_trust, who_pays)
     rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from bizrq.cli.output import terminal
 
@@ -23,6 +25,9 @@ class ManifestOutput(StrEnum):
     YAML = "yaml"
     JSON = "json"
     NAME = "name"
+
+
+DryRunOutput = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")]
 
 
 def print_objects(objects: list[dict[str, Any]], form: ManifestOutput) -> None:

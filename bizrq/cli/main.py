@@ -36,6 +36,7 @@ from bizrq.cli.verbs import (
     report,
     status,
     tree,
+    uninstall,
     up,
     usage,
     version,
@@ -69,7 +70,7 @@ app.command("web")(on_cluster(web.web))
 app.command("usage")(without_cluster(usage.usage))
 app.command("doctor")(on_cluster(doctor.doctor))
 app.command("install")(on_cluster(install.install))
-app.command("uninstall")(on_cluster(install.uninstall))
+app.command("uninstall")(on_cluster(uninstall.uninstall))
 app.command("pause")(on_cluster(pause.pause))
 app.command("resume")(on_cluster(pause.resume))
 app.command("completion")(completion.completion)

@@ -18,6 +18,8 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="Namespace for manifests that do not set one; by default the context's."),
 ]
+SystemNamespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the objects in order, and change nothing.")]
 
 
 def settings_of(config: Path | None) -> Settings:

@@ -71,14 +71,24 @@ def _account(name: str, namespace: str) -> RbacManifest:
     return RbacManifest({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
 
-def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
-    """Yield the roles that hold in the whole cluster."""
-    yield RbacManifest(
-        _role(COUNTED, counting_rules(registry)),
-        "Webhooks and controller read groups, remembered payers, the charged kinds, the objects that those refer\n"
-        "to, and nodes for DaemonSets. They write only the status of groups: reservations and counts.",
-    )
-    use = [
+def _cluster_roles(registry: Registry) -> list[RbacManifest]:
+    """Return the roles that hold in the whole cluster."""
+    return [
+        RbacManifest(
+            _role(COUNTED, counting_rules(registry)),
+            "Webhooks and controller read groups, remembered payers, the charged kinds, the objects that those refer\n"
+            "to, and nodes for DaemonSets. They write only the status of groups: reservations and counts.",
+        ),
+        _role_of_webhooks(),
+        _role_of_controller(),
+        _role_of_certs(),
+        *_roles_of_metrics(),
+        _role_of_restore(),
+    ]
+
+
+def _role_of_webhooks() -> RbacManifest:
+    rules = [
         rule("", ["namespaces"], "get"),
         rule("apps", ["controllerrevisions"], "get"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
@@ -86,14 +96,17 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(GROUPS.group, [GROUPS.plural], guards.MAINTAIN),
         rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "get", names=[NAME]),
     ]
-    yield RbacManifest(
-        _role(WEBHOOKS, use),
+    return RbacManifest(
+        _role(WEBHOOKS, rules),
         "The webhooks read the namespace of a request before they refuse it, and ask the API server whether a\n"
         "user has a right on a group. A patch of the status holds back reservations while a person edits the group.\n"
         "The revision of a StatefulSet has the template of the pods below its partition. They are not ready while\n"
         "the registration has paths of another version.",
     )
-    record = [
+
+
+def _role_of_controller() -> RbacManifest:
+    rules = [
         rule(GROUPS.group, [GROUPS.plural], "patch"),
         rule(GROUPS.group, [CARD_HOURS.plural], "get", "list", "watch", "create", "delete"),
         rule(GROUPS.group, [f"{CARD_HOURS.plural}/status"], "update"),
@@ -109,8 +122,8 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "create", "get", "patch", "delete", names=[NAME]),
         rule(_RBAC, ["clusterroles"], "get", names=[CONTROLLER]),
     ]
-    yield RbacManifest(
-        _role(CONTROLLER, record),
+    return RbacManifest(
+        _role(CONTROLLER, rules),
         "The controller adds a finalizer to a group with a record of hours, advances the record, creates\n"
         "statements, deletes old ones, and marks corrections as applied. It records who pays for pods, so that what a\n"
         "workload leaves behind stays charged. ResourceSlices show which devices pods got. It lists the workloads\n"
@@ -119,11 +132,17 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         "this role as its owner. It may delete it, because some clusters ask that of whoever sets an owner; a policy\n"
         "forbids it.",
     )
-    bundle = [
+
+
+def _role_of_certs() -> RbacManifest:
+    rules = [
         rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "list", "watch"),
         rule(REGISTRATIONS.group, [REGISTRATIONS.plural], "get", "patch", names=[NAME]),
     ]
-    yield RbacManifest(_role(CERTS, bundle), "bizrq-certs writes the caBundle of our registration.")
+    return RbacManifest(_role(CERTS, rules), "bizrq-certs writes the caBundle of our registration.")
+
+
+def _roles_of_metrics() -> Iterator[RbacManifest]:
     checks = [
         rule("authentication.k8s.io", ["tokenreviews"], "create"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
@@ -135,13 +154,16 @@ def _cluster_roles(registry: Registry) -> Iterator[RbacManifest]:
         _role(METRICS_READER, [{"nonResourceURLs": [metrics_access.PATH], "verbs": [metrics_access.VERB]}]),
         "For scrapers: bind it to the account of Prometheus. Nothing here has it.",
     )
+
+
+def _role_of_restore() -> RbacManifest:
     every = [kind.plural for kind in OURS]
-    restore = [
+    rules = [
         rule(GROUPS.group, every, "get", "list", "watch", "create", "update", "patch", "delete", guards.MAINTAIN),
         rule(GROUPS.group, [f"{kind.plural}/status" for kind in WITH_STATUS], "get", "update", "patch"),
     ]
-    yield RbacManifest(
-        _role(guards.RESTORE_ROLE, restore),
+    return RbacManifest(
+        _role(guards.RESTORE_ROLE, rules),
         "For whoever restores a backup, who may then write what bizrq alone writes. Bound to nobody.",
     )
 

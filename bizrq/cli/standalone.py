@@ -34,7 +34,7 @@ from bizrq.process import about
 from bizrq.settings import Settings
 from bizrq.store import pause, processes, registered
 from bizrq.store.groups import GROUPS
-from bizrq.store.processes import ProcessLease
+from bizrq.store.processes import ProcessInfo, ProcessLease
 from certs.pki import make_ca, make_serving
 from certs.store import ServingCertificate, write_directory
 from controller.manager import Controller
@@ -151,46 +151,64 @@ class Standalone:
             waiting.cancel()
 
     async def _start(self) -> None:
+        """Start the parts in order. Each ends with the stack, the last one first."""
         progress("connecting to the cluster" if self._target.is_real else "starting a sandbox")
         client, now = await self._cluster()
+        await self._prepare(client)
+        webhooks, url, bundle = await self._serve(client)
+        info = about(processes.UP, self._settings.text, registration.digest(self._settings, self._namespace))
+        controller = self._control(client, info, now)
+        self._unready = lambda: controller.unready or webhooks.unready
+        progress("waiting, without a limit, for the Lease, which another bizrq may hold")
+        await self._while_controlling(controller.leading.wait())
+        progress("waiting, without a limit, until every kind is listed")
+        await webhooks.synced()
+        await self._enforce(client, url, bundle)
+        oldest = controller.watch_ages.oldest
+        lease = ProcessLease(client, info, namespace=self._namespace, unready=self._unready, oldest_watch=oldest)
+        await self._stack.enter_async_context(lease.held())
+        self.web = await self._stack.enter_async_context(serving(client.endpoint, self._settings))
+
+    async def _prepare(self, client: KubeClient) -> None:
+        """Create the namespace and the kinds."""
         await _ensure(client, NAMESPACES, {"metadata": {"name": self._namespace}})
         for crd in [*crds.load(), *([] if self._target.is_real else crds.stand_ins())]:
             await _apply(client, CRDS, crd)
         await _established(client)
 
+    async def _serve(self, client: KubeClient) -> tuple[Webhooks, str, str]:
+        """Start the webhooks. Returns also where they are, and the caBundle."""
         host = urlsplit(self._webhook_url).hostname if self._webhook_url else None
         tls, bundle = self._certificate(sorted({"127.0.0.1", "localhost", *([host] if host else [])}))
-        settings = self._settings
-        webhooks = Webhooks(client, settings, namespace=self._namespace)
+        webhooks = Webhooks(client, self._settings, namespace=self._namespace)
         self._stack.push_async_callback(webhooks.stop)
         bound = await webhooks.start("127.0.0.1" if host is None else EVERYWHERE, self._port, lambda: tls)
+        return webhooks, (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/"), bundle
 
-        info = about(processes.UP, settings.text, registration.digest(settings, self._namespace))
+    def _control(self, client: KubeClient, info: ProcessInfo, now: Callable[[], int]) -> Controller:
+        """Start the controller. It does not lead yet."""
         controller = Controller(
             client,
-            settings,
+            self._settings,
             recount_interval=self._recount_interval,
             cash_interval=self._cash_interval,
-            keep_statements=settings.keep_statements,
+            keep_statements=self._settings.keep_statements,
             namespace=self._namespace,
             identity=info.identity,
             now=now,
         )
-        self._unready = lambda: controller.unready or webhooks.unready
         self._controlling = asyncio.create_task(controller.run(), name="controller")
         self._stack.push_async_callback(_cancelled, self._controlling)
-        progress("waiting, without a limit, for the Lease, which another bizrq may hold")
-        await self._while_controlling(controller.leading.wait())
-        progress("waiting, without a limit, until every kind is listed")
-        await webhooks.synced()
+        return controller
 
-        url = (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/")
+    async def _enforce(self, client: KubeClient, url: str, bundle: str) -> None:
+        """Apply the policies, and register the webhooks now or after a pause. Raise StandaloneError."""
         configuration = registration.configuration(
-            settings, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
+            self._settings, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
         )
         await _apply(client, POLICIES, overlap.policy())
         await _apply(client, POLICY_BINDINGS, overlap.binding())
-        for obj in label_policy.objects(settings, self._namespace):
+        for obj in label_policy.objects(self._settings, self._namespace):
             await _apply(client, POLICIES if obj["kind"] == POLICIES.kind else POLICY_BINDINGS, obj)
         self._stack.push_async_callback(_deregister, client, bundle)
         self.paused = await _register(client, configuration, self._namespace)
@@ -207,15 +225,6 @@ class Standalone:
         )
         keeping = asyncio.create_task(after_pauses, name="pauses")
         self._stack.push_async_callback(_cancelled, keeping)
-        lease = ProcessLease(
-            client,
-            info,
-            namespace=self._namespace,
-            unready=self._unready,
-            oldest_watch=controller.watch_ages.oldest,
-        )
-        await self._stack.enter_async_context(lease.held())
-        self.web = await self._stack.enter_async_context(serving(client.endpoint, settings))
 
     async def _cluster(self) -> tuple[KubeClient, Callable[[], int]]:
         """Return the client, and the clock of the cluster in milliseconds."""

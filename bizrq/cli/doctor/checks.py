@@ -17,8 +17,8 @@ from bizrq import registration
 from bizrq.api import overlap, priority
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor.state import Object, State, key_of
-from bizrq.cli.install_config import requires_use
-from bizrq.cli.installed import asks_for_certificate
+from bizrq.cli.installation.configuration import requires_use
+from bizrq.cli.installation.stored_flags import asks_for_certificate
 from bizrq.cli.rbac import CERTS, CONTROLLER, WEBHOOKS
 from bizrq.figures.state.reader import MissingRight, Unknown
 from bizrq.figures.words import few

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bizrq.cli.apply import ManifestOutput, apply, named, print_objects, report
+from bizrq.cli.apply import DryRunOutput, ManifestOutput, apply, named, print_objects, report
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.completion import group_names
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, warn
@@ -29,9 +29,7 @@ def allow(
     read: Annotated[bool, typer.Option("--read", help="Let them read the group, and not charge it.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take the right away again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects, and change nothing.")] = False,
-    output: Annotated[
-        ManifestOutput, typer.Option("--output", "-o", help="Output format of --dry-run.")
-    ] = ManifestOutput.YAML,
+    output: DryRunOutput = ManifestOutput.YAML,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Let somebody charge a group: create workloads in it, and move them there. With --read, let them read it.

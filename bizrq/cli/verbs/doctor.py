@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.options import SystemNamespace
 from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_NO, EXIT_UNKNOWN, Failure
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def doctor(
     pre: Annotated[bool, typer.Option("--pre", help="Check whether bizrq can be installed, before it is.")] = False,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")] = "bizrq-system",
+    namespace: SystemNamespace = "bizrq-system",
     bundle: Annotated[
         Path | None,
         typer.Option(help="New file for what was found and read, as JSON without secrets, for whoever helps you."),

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.options import SystemNamespace
 from bizrq.cli.output import terminal
 from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
 
-_Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")]
 #: Seconds between two looks.
 _LOOK = 0.5
 _ASKED = "Until bizrq resume, nothing is checked: every workload and every group is admitted. Pause bizrq?"
 
 
 def pause(
-    namespace: _Namespace = "bizrq-system",
+    namespace: SystemNamespace = "bizrq-system",
     reason: Annotated[str, typer.Option(help="Why; the marker keeps it, and doctor and install show it.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     where: ClusterFlags = DEFAULT_FLAGS,
@@ -41,7 +41,7 @@ def pause(
 
 
 def resume(
-    namespace: _Namespace = "bizrq-system",
+    namespace: SystemNamespace = "bizrq-system",
     timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for the registration; 0 does not wait.")] = 60,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:

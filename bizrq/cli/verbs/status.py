@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
+from bizrq.cli.options import SystemNamespace
 from bizrq.cli.output.failure import EXIT_NO, EXIT_UNKNOWN
 from bizrq.cli.output.tables import OutputFormat, print_document
 
@@ -28,7 +29,7 @@ _STATES = {0: "well", EXIT_NO: "wrong", EXIT_UNKNOWN: "unknown"}
 
 def status(
     output: Annotated[StatusOutput, typer.Option("--output", "-o", help="Output format.")] = StatusOutput.TEXT,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of bizrq itself.")] = "bizrq-system",
+    namespace: SystemNamespace = "bizrq-system",
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """Show whether quota is enforced, who counts, and which groups need attention. Changes nothing.

@@ -18,7 +18,7 @@ from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor import bundle, checks
 from bizrq.cli.doctor.checks import Grade
 from bizrq.cli.doctor.state import Renewal, State
-from bizrq.cli.install_config import configuration
+from bizrq.cli.installation.configuration import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.figures.state.reader import MissingRight, Unknown

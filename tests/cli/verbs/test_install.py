@@ -23,11 +23,11 @@ from bizrq import registration
 from bizrq.api import overlap, priority
 from bizrq.api.group import FINALIZER
 from bizrq.cli import manifests_of_bizrq, rbac
-from bizrq.cli.install_config import configuration, requires_use
-from bizrq.cli.installed import api_servers_of, clients_of
+from bizrq.cli.installation import records
+from bizrq.cli.installation.configuration import configuration, requires_use
+from bizrq.cli.installation.stored_flags import api_servers_of, clients_of
 from bizrq.cli.manifests_of_bizrq import CONFIG_DIGEST, INSTALL, MANAGED, InstallPlan, resource_of
 from bizrq.cli.manifests_of_web import WebPlan, web_objects
-from bizrq.cli.verbs import install as install_verb
 from bizrq.cli.verbs.install import install
 from bizrq.flags import LogFormat, LogLevel
 from bizrq.kube.admission import REGISTRATIONS
@@ -636,10 +636,10 @@ async def test_the_deletion_of_bills_is_counted_and_has_to_be_confirmed(installe
 
 
 async def test_what_may_not_be_listed_is_no_zero_among_what_is_deleted() -> None:
-    assert install_verb._sum({"group": 3, "bill": 0}) == "3 groups and 0 bills"
-    some = install_verb._sum({"group": 3, "bill": None, "correction": None})
+    assert records.summed({"group": 3, "bill": 0}) == "3 groups and 0 bills"
+    some = records.summed({"group": 3, "bill": None, "correction": None})
     assert some == "3 groups and an unknown number of bills, corrections, which you may not list"
-    assert install_verb._sum({"group": None}) == "an unknown number of groups, which you may not list"
+    assert records.summed({"group": None}) == "an unknown number of groups, which you may not list"
 
 
 @pytest.mark.parametrize("flags", [(), ("--crd", "--yes")], ids=["the CRDs stay", "everything goes"])

@@ -14,7 +14,7 @@ from aiohttp import web
 from bizrq.api import group as wire
 from bizrq.builtin import builtin_registry
 from bizrq.cli import grants
-from bizrq.cli.install_config import configuration
+from bizrq.cli.installation.configuration import configuration
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Reason

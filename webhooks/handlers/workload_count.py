@@ -1,0 +1,385 @@
+"""The count of a workload's write: which charges it makes, and to which groups.
+
+This file alone decides it. It charges nothing, and a write that cannot be counted raises Malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from bizrq.api.review import Request
+from bizrq.quota.verdict import Denied, Granted, Reason
+from bizrq.store.ports import ReferenceLookup
+from bizrq.units.resources import Resources, add, growth
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.labels import LABEL, group_of, with_models
+from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.owners import charged_group, owner_chain, requires_group
+from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
+from bizrq.workloads.ownership.waiting import awaits
+from bizrq.workloads.scope import ignored_label
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.adoption import Adoption
+from webhooks.charging.authorization import is_new_in_group
+from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge, charge_of, display_name
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.grown_children import GrownChildren
+from webhooks.charging.older_versions import OlderVersions, explained, with_older
+from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.charging.payers import Payers, is_going
+from webhooks.charging.shared_claims import SharedClaims
+from webhooks.charging.stored import read_versions, stored_demand, stored_label
+from webhooks.handlers.answer import subject_of
+
+Object = dict[str, Any]
+#: Objects to count by in place of what is read, None for one that does not exist.
+Fresh: TypeAlias = Mapping[Reference, Object | None]
+
+
+class WorkloadWrite(NamedTuple):
+    """A reviewed write of a workload; `old` is None for a create.
+
+    `adopts` is what leftovers cost that a create will adopt, by group. Counting adds `warnings` for the person.
+    """
+
+    request: Request
+    adapter: Adapter
+    new: Object
+    old: Object | None
+    warnings: set[str]
+    adopts: Mapping[str, Resources] = MappingProxyType({})
+
+
+class WorkloadCounter:
+    """Counts the writes of workloads."""
+
+    def __init__(
+        self,
+        context: Context,
+        claims: SharedClaims,
+        children: GrownChildren,
+        owner_trust: OwnerTrust,
+        payers: Payers,
+    ) -> None:
+        self._context = context
+        self._claims = claims
+        self._children = children
+        self._owner_trust = owner_trust
+        self._payers = payers
+        self._adoption = Adoption(context)
+        self._older = OlderVersions(context)
+        self._registry = context.registry
+        self._config = context.config
+
+    async def count(self, write: WorkloadWrite, deadline: Deadline, fresh: Fresh) -> Counted:
+        """Count the write as everything else is stored now. Raises Malformed, ApiError, Unreachable."""
+        counted: list[tuple[Demand, TrackingLookup]] = []
+
+        def count(found: Lookup) -> None:
+            counted.clear()
+            counted.append(self.demand(write, found))
+
+        lookup = await self._context.resolver.resolve(count, deadline.seconds_left(), fresh)
+        paid, owner = self._payers.of_stored(write.old, lookup), self._payers.owner_after(write.new, write.old, lookup)
+        refused = self._label_refused(write, paid)
+        if refused is not None:
+            return Decided(refused)
+        if owner is not None:
+            return await self._count_child(write, owner, lookup, deadline)
+        if paid is not None:
+            return self._count_left(write, paid, lookup)
+        group = charged_group(write.new, self._registry, lookup)
+        if group is None:
+            counted_without = self._count_ungrouped(write, lookup)
+            if isinstance(counted_without, NothingCharged):
+                return await self._count_let_loose(write, lookup, deadline) or counted_without
+            return counted_without
+        children: list[Object] = []
+        if write.adapter.grows and write.old is not None:
+            children = await self._children.stored(write.adapter, write.old, deadline)
+            # Objects that it refers to may have changed meanwhile: count it again.
+            counted.clear()
+        # What cannot be counted raises here, where a group pays for it.
+        own = counted[0] if counted else self.demand(write, lookup)
+        return await self._count_own(write, group, own, children, lookup, deadline)
+
+    def demand(self, write: WorkloadWrite, lookup: Lookup) -> tuple[Demand, TrackingLookup]:
+        """Return the new demand and what it asked for; what the old one asks for becomes known, too.
+
+        Raises Malformed.
+        """
+        before = None
+        if self._payers.of_stored(write.old, lookup) is not None:
+            counting.references(write.old or {}, write.adapter, lookup, self._config)
+        elif write.old is not None:
+            before = self._before(write.old, charged_group(write.old, self._registry, lookup), lookup)
+        asked = TrackingLookup(lookup)
+        adapter = counting.adapter_of(write.new, self._registry)
+        if self._payers.owner_after(write.new, write.old, asked) is not None:
+            return NO_DEMAND, asked
+        demand = counting.own_demand(write.new, adapter, asked, self._config)
+        counting.check_readable(demand, before)
+        return demand, asked
+
+    async def _count_own(
+        self,
+        write: WorkloadWrite,
+        group: str,
+        own: tuple[Demand, TrackingLookup],
+        children: list[Object],
+        lookup: ReferenceLookup,
+        deadline: Deadline,
+    ) -> Counted:
+        """Count a workload that pays for itself, with its stored children. Raises Malformed, ApiError, Unreachable."""
+        adapter, new, old = write.adapter, write.new, write.old
+        own_demand, asked = own
+        sees_others = bool(adapter.refers or adapter.grows)
+        # Before anything is awaited, or versions newer than what was counted would be noted.
+        seen = read_versions(self._context, asked.asked, lookup, children) if sees_others else {}
+        stored = self._before(old, group, lookup)
+        if stored is None:
+            counting.check_template_labels(new, adapter, group, lookup)
+        demand = self._children.with_children(own_demand, adapter, children, lookup)
+        before = None
+        if stored is not None:
+            before = self._children.with_children(stored, adapter, children, lookup)
+        versions, older, plain = await self._older.of(adapter, new, old, deadline), list[Demand](), demand.resources
+        if versions:
+            older = await self._demands([each.workload for each in versions], adapter, deadline)
+            plain = growth(plain, before.resources if before is not None else {})
+            demand, before = with_older(demand, before, older)
+        if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
+            demand = replace(demand, resources=add(demand.resources, lets_go))
+        charge = charge_of(adapter, write.request, new, demand, old, before)
+        if versions:
+            charge = explained(charge, plain, versions, older)
+        charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
+        # While a child asks for more than the workload does, the child may be about to ask for less.
+        hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
+        claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
+        if not charge.is_new and not hidden and not charge.may_need_more():
+            unchanged = PendingCharge(group, charge, lookup)
+            return _charges(adapter, claims) if claims else Decided(Granted(), lookup, unchanged)
+        enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
+        if not sees_others:
+            return _charges(adapter, [*claims, PendingCharge(group, charge, lookup, is_new_in_group=enters)])
+        is_intent = before is not None and not charge.may_need_more()
+        charge = replace(charge, is_new=charge.is_new or hidden, read_versions=seen)
+        due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
+        left = self._leaving(write, due, children, lookup)
+        return _charges(adapter, [*left, *claims, due])
+
+    async def _demands(self, objects: Sequence[Object], adapter: Adapter, deadline: Deadline) -> list[Demand]:
+        """Return what each of these asks for. Raises ApiError, Unreachable."""
+
+        def count(known: Lookup) -> list[Demand]:
+            return [stored_demand(self._context, obj, adapter, known) for obj in objects]
+
+        return count(await self._context.resolver.resolve(count, deadline.seconds_left()))
+
+    def _leaving(
+        self, write: WorkloadWrite, entering: PendingCharge, children: list[Object], lookup: ReferenceLookup
+    ) -> list[PendingCharge]:
+        """Return the intent that a move leaves in the group that the workload leaves.
+
+        Until the move is stored, a write of what the workload refers to charges that group: it has to see the move.
+        """
+        old = write.old
+        left = charged_group(old, self._registry, lookup) if old is not None else None
+        if old is None or left is None or left == entering.group or self._payers.of_stored(old, lookup) is not None:
+            return []
+        stored = self._before(old, left, lookup) or NO_DEMAND
+        held = self._children.with_children(stored, write.adapter, children, lookup).resources
+        charge = replace(
+            entering.charge, demand=held, before=held, is_new=True, roles=(), unspecified={}, unmodelled={}
+        )
+        return [PendingCharge(left, charge, lookup, is_intent=True)]
+
+    def _label_refused(self, write: WorkloadWrite, paid: Paid | None) -> Denied | None:
+        """Refuse a person's change of a child's label to another group than the one that pays.
+
+        Raises Malformed.
+        """
+        label = group_of(write.new)
+        if write.old is None or paid is None or label in (None, paid.group, stored_label(write.old)):
+            return None
+        if self._owner_trust.is_trusted(write.request):
+            return None
+        subject = subject_of(write.request, write.adapter.kind)
+        if paid.reason is PayerReason.LEFTOVER:
+            why, instead = f"which paid for {paid.place} until that released it", "delete it and create it"
+        else:
+            why, instead = f"which pays for {paid.place}, its owner", "label the owner instead, or create it"
+        return Denied(
+            Reason.PAID_BY_OWNER,
+            f"{subject} is charged to quota {paid.group}, {why}: its label {LABEL} cannot change to {label}; "
+            f"{instead} under the other group",
+        )
+
+    def _count_left(self, write: WorkloadWrite, paid: Paid, lookup: ReferenceLookup) -> Counted:
+        """Count an object that leaves its owner by this write, or that an owner has left.
+
+        If its owner makes another in its place, all of it is growth of the group that pays. Raises Malformed.
+        """
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        is_left = paid.reason is PayerReason.LEFTOVER
+        is_replaced = old is not None and not is_left and not self._is_not_replaced(paid, old, lookup)
+        is_over = is_going(old) if is_left and old is not None else not is_replaced
+        if old is None or (is_over and has_same_spec(old, new)):
+            return Decided(Granted())
+        demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
+        known = with_models(old, paid.models)
+        before = None if is_replaced else stored_demand(self._context, known, adapter, lookup)
+        charge = charge_of(adapter, request, new, demand, old, before)
+        if not charge.may_need_more():
+            return Decided(Granted())
+        whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
+        return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
+
+    def _is_not_replaced(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
+        """Return True where no owner makes another in place of a child that leaves.
+
+        All of them up to the payer are being deleted: one that is not makes another, if only once the ones below it are
+        gone. Or the child is a pod that is being deleted, and another was made in its place when that began.
+        """
+        owners: list[Object] = []
+        for owner, _, _ in owner_chain(child, self._registry, lookup):
+            owners.append(owner)
+            if owner["metadata"].get("uid") == paid.payer:
+                break
+        if all(map(is_going, owners)):
+            return True
+        name = str(child["metadata"].get("name"))
+        return (
+            child.get("kind") == "Pod"
+            and is_going(child)
+            and not any(awaits(owner, is_old=True)(name) for owner in owners)
+        )
+
+    async def _count_child(
+        self, write: WorkloadWrite, owner: PayingOwner, lookup: ReferenceLookup, deadline: Deadline
+    ) -> Counted:
+        """Count an object that an owner pays for: it costs nothing, the growth of its payer, or what that does not
+        cover.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        label = group_of(new)
+        if old is None and label not in (None, owner.group):
+            pays = f"{display_name(owner.obj)} pays for it in {owner.group}"
+            write.warnings.add(f"{subject_of(request, adapter.kind)}: its label {LABEL}={label} is ignored: {pays}")
+        child = await self._owner_trust.untrusted(request, adapter, new, old, owner.obj, lookup, deadline)
+        if child is None:
+            return await self._children.count(request, adapter, new, old, owner.obj, deadline)
+        before = child.before or self._before(old, owner.group, lookup)
+        charge = charge_of(adapter, request, new, child.demand, old, before)
+        if not charge.is_new and not charge.may_need_more():
+            return Decided(Granted())
+        enters = child.is_over and is_new_in_group(owner.group, charge, new, old, self._registry, lookup)
+        if child.room is not None and child.slot is not None:
+            charge = replace(
+                charge,
+                slot=child.slot,
+                pending_write=charge.slot,
+                is_new=True,
+                is_child=True,
+                roles=(),
+                roles_before=(),
+                max_run_time_before=charge.max_run_time,
+                room=child.room,
+                children=frozenset({adapter.resource}),
+            )
+        return _charges(adapter, [PendingCharge(owner.group, charge, lookup, is_new_in_group=enters)])
+
+    def _promised_beside(self, adapter: Adapter) -> frozenset[str]:
+        """Return the kinds of children whose creates are promised beside what a workload needs itself."""
+        kinds = (self._registry.by_kind(*kind) for kind in adapter.creates - adapter.grows)
+        return frozenset(kind.resource for kind in kinds if kind is not None)
+
+    def _count_ungrouped(self, write: WorkloadWrite, lookup: ReferenceLookup) -> NothingCharged | Decided:
+        """Refuse an object that charges no group where every workload has to charge one.
+
+        A stored object that asks for no more is allowed, and any label of one that is being deleted. Raises Malformed.
+        """
+        request, new, old = write.request, write.new, write.old
+        if not requires_group(request.namespace, self._registry, lookup):
+            label = group_of(new)
+            if label is not None:
+                write.warnings.add(ignored_label(label, request.namespace))
+            return NothingCharged(lookup)
+        if old is not None:
+            if is_going(old) and has_same_spec(old, new):
+                return NothingCharged(lookup)
+            stored = self._before(old, None, lookup)
+            demand = counting.own_demand(new, write.adapter, lookup, self._config)
+            if stored is not None and not growth(demand.resources, stored.resources):
+                return NothingCharged(lookup)
+        return Decided(
+            Denied(
+                Reason.REQUIRED,
+                f"namespace {request.namespace} requires a group: label {subject_of(request, write.adapter.kind)} "
+                f"{LABEL} with the group that pays for it",
+            ),
+            lookup,
+        )
+
+    async def _count_let_loose(
+        self, write: WorkloadWrite, lookup: ReferenceLookup, deadline: Deadline
+    ) -> Charges | None:
+        """Count the pods of a workload that is to name no group any more, and that name another group themselves.
+
+        From then on their own labels decide: it is growth of those groups. A label that names no group is none. Return
+        None where nothing grows. Raises Malformed, ApiError, Unreachable.
+        """
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        paying = charged_group(old, self._registry, lookup) if old is not None and adapter.pays else None
+        if old is None or paying is None:
+            return None
+        found = await self._adoption.pay_themselves(adapter, old, paying, deadline)
+        whom = f"pods that {subject_of(request, adapter.kind)} made and that name the group themselves"
+        due = [
+            PendingCharge(
+                group,
+                charge_of(adapter, request, new, Demand(cost), old, None),
+                lookup,
+                whom,
+                is_new_in_group=True,
+            )
+            for group, cost in sorted(found.items())
+            if await self._context.groups.read(group, deadline.seconds_left()) is not None
+        ]
+        return Charges(due) if due else None
+
+    def _before(self, old: Object | None, group: str | None, lookup: Lookup) -> Demand | None:
+        """Return what the stored object costs this group; None where there is none, or another group pays."""
+        if (
+            old is None
+            or self._payers.of_stored(old, lookup) is not None
+            or charged_group(old, self._registry, lookup) != group
+        ):
+            return None
+        try:
+            return counting.own_demand(old, counting.adapter_of(old, self._registry), lookup, self._config)
+        except Malformed:
+            return NO_DEMAND
+
+
+def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
+    """Return the charges of a workload's write, its own the last.
+
+    A kind that neither refers to others nor grows is counted from its own object alone, unless it shares claims.
+    """
+    is_final = len(charges) == 1 and not (adapter.refers or adapter.grows)
+    shares = not is_final and charges[0].charge.is_shared
+    return Charges(charges, is_final, precheck=charges[-1] if shares else None)
+
+
+def has_same_spec(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return all(old.get(key) == new.get(key) for key in ("spec", "template"))
