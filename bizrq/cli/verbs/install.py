@@ -43,7 +43,7 @@ def install(
     config: Annotated[Path | None, typer.Option(help="YAML file of the processes' configuration.")] = None,
     replicas: Annotated[
         int | None,
-        typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each; at first 2."),
+        typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each; initially 2."),
     ] = None,
     client_ca: Annotated[
         Path | None,
@@ -66,7 +66,7 @@ def install(
         bool, typer.Option("--no-api-server-cidr", help="Remove the installed NetworkPolicy.")
     ] = False,
     metrics_anonymous: Annotated[
-        bool | None, typer.Option(help="Let everybody read /metrics, without a token; at first --no-metrics-anonymous.")
+        bool | None, typer.Option(help="Let everybody read /metrics, without a token; initially off.")
     ] = None,
     drain_delay: Annotated[
         int | None,
@@ -80,19 +80,19 @@ def install(
     allowances: Annotated[
         bool | None,
         typer.Option(
-            help="Let webhooks admit ahead of the write where groups have plenty of room; at first --no-allowances."
+            help="Let webhooks admit ahead of the write where groups have plenty of room; initially off."
         ),
     ] = None,
     log_format: Annotated[
-        flags.LogFormat | None, typer.Option(help="Form of a line of the log; at first text.")
+        flags.LogFormat | None, typer.Option(help="Format of the log; initially text.")
     ] = None,
     log_level: Annotated[
-        flags.LogLevel | None, typer.Option(help="Log nothing that is less severe; at first info.")
+        flags.LogLevel | None, typer.Option(help="Lowest level to log; initially info.")
     ] = None,
     api_priority: Annotated[
         bool | None,
         typer.Option(
-            help="Reserve a share of the API server's seats for the processes' own requests; at first --api-priority."
+            help="Reserve a share of the API server's seats for the processes' own requests; initially on."
         ),
     ] = None,
     web: Annotated[bool | None, typer.Option(help="Install the web UI too, or remove it; it needs --web-url.")] = None,
@@ -104,7 +104,7 @@ def install(
         typer.Option(help="Secret with tls.crt and tls.key for the web UI; without it an ingress in front has TLS."),
     ] = None,
     web_oidc_issuer: Annotated[
-        str | None, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp/realm.")
+        str | None, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp.")
     ] = None,
     web_oidc_client_id: Annotated[
         str | None, typer.Option(help="Client of the provider; needs --web-oidc-issuer.")
@@ -123,7 +123,7 @@ def install(
     Applies the CRDs, RBAC, processes and Service. The controller registers the webhooks once one of them is ready.
     Deletes what only an earlier install created. Requires administrator rights.
 
-    A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps what the
+    In a new installation people need the verb use to charge a group: bizrq allow grants it. An update keeps what the
     installation has, and says so; a flag that is given wins, and an empty --web-... removes what it named. An image
     becomes that of this version, unless --image named one of another repository. --dry-run prints a new installation.
     """
@@ -228,7 +228,7 @@ def _given(**flags_by_field: Any) -> dict[str, Any]:
 def _warn_of_strangers(plan: InstallPlan) -> None:
     if not plan.client_ca and not plan.api_servers:
         warn(
-            "everybody who reaches the port of the webhooks can forge a review: give --client-ca and --client-name, or "
+            "everybody who reaches the port of the webhooks can forge a review: pass --client-ca and --client-name, or "
             '--api-server-cidr; docs/operations.md, "Who may ask"'
         )
 
@@ -321,7 +321,7 @@ def _say_image(before: str, now: str) -> None:
     if now != before:
         warn(f"the image {before} becomes {now}; --image names another")
     elif of_other_version(now, version("bizrq")):
-        warn(f"the processes stay those of the image {now}: give --image with that of version {version('bizrq')}")
+        warn(f"the processes stay those of the image {now}: pass --image with that of version {version('bizrq')}")
 
 
 async def _has_priority(client: KubeClient) -> bool:
@@ -415,7 +415,7 @@ async def _keeping(
         if found is None:
             raise Failure(
                 f"the installed webhooks have --client-ca, and what it says cannot be read from configmap/{CLIENT_CA} "
-                f"and deployment/{WEBHOOKS}: give --client-ca and --client-name, or --no-client-ca",
+                f"and deployment/{WEBHOOKS}: pass --client-ca and --client-name, or --no-client-ca",
                 EXIT_BAD_INPUT,
             )
         plan = replace(plan, client_ca=found[0], client_name=found[1])
@@ -425,7 +425,7 @@ async def _keeping(
         addresses = api_servers_of(await _stored(client, plan.namespace, "NetworkPolicy", WEBHOOKS))
         if addresses is None:
             raise Failure(
-                f"networkpolicy/{WEBHOOKS} is not as install made it: give --api-server-cidr, or --no-api-server-cidr",
+                f"networkpolicy/{WEBHOOKS} is not as install made it: pass --api-server-cidr, or --no-api-server-cidr",
                 EXIT_BAD_INPUT,
             )
         plan = replace(plan, api_servers=addresses)

@@ -35,7 +35,7 @@ def pause(
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure("nobody can be asked here: give --yes", EXIT_BAD_INPUT)
+            raise Failure("cannot ask for confirmation without a terminal: pass --yes", EXIT_BAD_INPUT)
         typer.confirm(_ASKED, abort=True, err=True)
     run_on(client_for(where), lambda client: _pause(client, namespace, reason.strip()))
 
@@ -69,7 +69,7 @@ async def _pause(client: KubeClient, namespace: str, reason: str) -> None:
     try:
         marker = await markers.begin(client, namespace, reason, by)
     except NotFound:
-        raise Failure(f"there is no namespace {namespace}: give --namespace", EXIT_BAD_INPUT) from None
+        raise Failure(f"there is no namespace {namespace}: pass --namespace", EXIT_BAD_INPUT) from None
     except ApiError as error:
         raise Failure(
             f"the marker cannot be written: {error.message}; without it a controller registers again. Instead: kubectl "
@@ -87,7 +87,10 @@ async def _pause(client: KubeClient, namespace: str, reason: str) -> None:
             f"kubectl delete validatingwebhookconfiguration {NAME}",
             EXIT_CLUSTER,
         ) from None
-    terminal.write(f"{marker}\nnothing is checked until bizrq resume\n")
+    from rich.text import Text
+
+    terminal.print_hanging(terminal.console(), Text(str(marker)), 2)
+    terminal.write("nothing is checked until bizrq resume\n")
 
 
 async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:

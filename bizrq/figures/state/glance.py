@@ -340,7 +340,7 @@ def _watches(seen: Glance) -> str:
     watch = seen.watch
     if watch is None:
         return "unknown"
-    return f"the oldest is of {watch.resource}: {watch.process} last heard of it {_ago(seen, watch.at)}"
+    return f"oldest: {watch.resource}, last event or bookmark {_ago(seen, watch.at)}, in {watch.process}"
 
 
 def _counts(seen: Glance) -> str:

@@ -102,10 +102,10 @@ async def test_resume_says_what_is_missing(run: Bizrq, client: KubeClient) -> No
 async def test_nobody_to_ask_and_a_namespace_that_is_not_there_change_nothing(run: Bizrq, client: KubeClient) -> None:
     await register(client)
     asked = await run("pause", *HERE)
-    assert (asked.code, asked.out, asked.err) == (2, "", "bizrq: nobody can be asked here: give --yes\n")
+    assert (asked.code, asked.out, asked.err) == (2, "", "bizrq: cannot ask for confirmation without a terminal: pass --yes\n")
     nowhere = await run("pause", "-n", "nowhere", "--yes")
     assert (nowhere.code, nowhere.out) == (2, "")
-    assert "there is no namespace nowhere: give --namespace" in nowhere.err
+    assert "there is no namespace nowhere: pass --namespace" in nowhere.err
     assert await registered(client)
     await client.delete(REGISTRATIONS, registration.NAME)
 
