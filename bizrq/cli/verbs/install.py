@@ -79,21 +79,13 @@ def install(
     ] = None,
     allowances: Annotated[
         bool | None,
-        typer.Option(
-            help="Let webhooks admit ahead of the write where groups have plenty of room; initially off."
-        ),
+        typer.Option(help="Let webhooks admit ahead of the write where groups have plenty of room; initially off."),
     ] = None,
-    log_format: Annotated[
-        flags.LogFormat | None, typer.Option(help="Format of the log; initially text.")
-    ] = None,
-    log_level: Annotated[
-        flags.LogLevel | None, typer.Option(help="Lowest level to log; initially info.")
-    ] = None,
+    log_format: Annotated[flags.LogFormat | None, typer.Option(help="Format of the log; initially text.")] = None,
+    log_level: Annotated[flags.LogLevel | None, typer.Option(help="Lowest level to log; initially info.")] = None,
     api_priority: Annotated[
         bool | None,
-        typer.Option(
-            help="Reserve a share of the API server's seats for the processes' own requests; initially on."
-        ),
+        typer.Option(help="Reserve a share of the API server's seats for the processes' own requests; initially on."),
     ] = None,
     web: Annotated[bool | None, typer.Option(help="Install the web UI too, or remove it; it needs --web-url.")] = None,
     web_url: Annotated[

@@ -75,6 +75,11 @@ async def test_a_pause_admits_everything_though_all_processes_are_dead(run: Bizr
     assert marker is not None
     assert str(marker) == first
 
+    # No controller has told the groups.
+    status = await run("status", *HERE)
+    said = f"quota is not enforced: {first}; nothing is refused until bizrq resume"
+    assert (status.code, status.plain.splitlines()[0]) == (1, f"PROBLEM   {said}")
+
     again = await run("pause", *HERE, "--yes", "--reason", "another")
     assert (again.code, again.out.splitlines()) == (0, ["no webhooks were registered", first, second])
 
@@ -102,7 +107,11 @@ async def test_resume_says_what_is_missing(run: Bizrq, client: KubeClient) -> No
 async def test_nobody_to_ask_and_a_namespace_that_is_not_there_change_nothing(run: Bizrq, client: KubeClient) -> None:
     await register(client)
     asked = await run("pause", *HERE)
-    assert (asked.code, asked.out, asked.err) == (2, "", "bizrq: cannot ask for confirmation without a terminal: pass --yes\n")
+    assert (asked.code, asked.out, asked.err) == (
+        2,
+        "",
+        "bizrq: cannot ask for confirmation without a terminal: pass --yes\n",
+    )
     nowhere = await run("pause", "-n", "nowhere", "--yes")
     assert (nowhere.code, nowhere.out) == (2, "")
     assert "there is no namespace nowhere: pass --namespace" in nowhere.err
