@@ -32,8 +32,8 @@ def doctor(
     It takes up to six seconds, to see whether the Lease is renewed. Requires administrator rights; with less, it names
     the rights that are missing.
 
-    Exit code 0: no problems. 1: there are problems. 3: the cluster is unreachable. 4: no problem is known, but something
-    could not be checked. Notices do not count.
+    Exit code 0: no problems. 1: there are problems. 3: the cluster is unreachable. 4: no problem is known, but not
+    everything could be checked. Notices do not count.
     """
     from bizrq.cli.doctor import checks, state
 
