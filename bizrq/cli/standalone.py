@@ -179,9 +179,9 @@ class Standalone:
         self._unready = lambda: controller.unready or webhooks.unready
         self._controlling = asyncio.create_task(controller.run(), name="controller")
         self._stack.push_async_callback(_cancelled, self._controlling)
-        progress("waiting, without a limit, for the Lease, which another bizrq may hold")
+        progress(f"waiting for the Lease, which another bizrq may hold; up to {START:.0f} s until all is ready")
         await self._while_controlling(controller.leading.wait())
-        progress("waiting, without a limit, until every kind is listed")
+        progress("waiting until every kind is listed")
         await webhooks.synced()
 
         url = (self._webhook_url or f"https://127.0.0.1:{bound}").rstrip("/")
@@ -195,7 +195,7 @@ class Standalone:
         self._stack.push_async_callback(_deregister, client, bundle)
         self.paused = await _register(client, configuration, self._namespace)
         if self.paused is None:
-            progress("waiting, without a limit, until the API server asks the webhooks")
+            progress("waiting until the API server asks the webhooks")
             await self._while_controlling(_decided(client))
         elif not self.paused.resumes:
             raise StandaloneError(

@@ -689,6 +689,7 @@ async def _registered(client: KubeClient, plan: InstallPlan, timeout: int) -> No
     from bizrq.kube.client import NotFound
     from bizrq.registration import NAME
 
+    progress(f"waiting up to {timeout} s until the controller has registered the webhooks")
     until = time.monotonic() + timeout
     while True:
         try:

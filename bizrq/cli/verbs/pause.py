@@ -10,7 +10,7 @@ import typer
 
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, progress
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -103,6 +103,8 @@ async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:
     terminal.write("resumed\n" if was_paused else "bizrq was not paused\n")
     until = time.monotonic() + timeout
     why = await _not_enforced(client)
+    if why and timeout:
+        progress(f"waiting up to {timeout} s until the webhooks are registered")
     while why and time.monotonic() < until:
         await asyncio.sleep(_LOOK)
         why = await _not_enforced(client)

@@ -13,6 +13,7 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound
 from bizrq.settings import load
 from bizrq.store import pause
 from tests.cli.conftest import Bizrq
+from tests.cli.test_pager import on_a_terminal
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
@@ -93,6 +94,8 @@ async def test_resume_says_what_is_missing(run: Bizrq, client: KubeClient) -> No
     alone = await run("resume", *HERE, "--timeout", "1")
     assert (alone.code, alone.out) == (3, "resumed\n")
     assert alone.err.startswith("bizrq: nothing is checked yet: the webhooks are not registered; no controller leads: ")
+    code, seen = await on_a_terminal(run, "bizrq resume -n default --timeout 1", 40)
+    assert (code, seen.splitlines()[1]) == (3, "waiting up to 1 s until the webhooks are registered")
     await register(client)
     untrusted = await run("resume", *HERE, "--timeout", "1")
     assert (untrusted.code, untrusted.out) == (3, "bizrq was not paused\n")
