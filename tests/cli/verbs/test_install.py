@@ -484,7 +484,7 @@ async def test_a_flag_of_somebody_else_is_not_taken_away_silently(installed: Biz
         await _edit(client, lambda command, flag=flag, value=value: _with(command, flag, value))
         refused = await installed(*base[:-4])
         assert (refused.code, refused.out) == (2, "")
-        assert refused.err == f"bizrq: deployment/bizrq-webhooks is not as install made it: give {flag}\n"
+        assert refused.err == f"bizrq: deployment/bizrq-webhooks is not as install made it: pass {flag}\n"
         assert (await installed(*base[:-4], flag, {"--drain-delay": "7"}.get(flag, "info"))).code == 0
     await client.patch(DEPLOYMENTS, "bizrq-webhooks", {"spec": {"replicas": 0}}, namespace="default")
     started = await installed(*base)
