@@ -16,6 +16,8 @@ import typer
 from bizrq.units.text import sanitize
 
 _BAD_USAGE = 2
+#: The code of a program whose reader has gone, as shells tell it: 128 and the number of SIGPIPE.
+_NOBODY_READS = 128 + 13
 #: The most characters of a word that are repeated.
 _SHOWN = 64
 #: The classes of typer's usage errors. It exports one of them.
@@ -38,6 +40,11 @@ def run(app: typer.Typer, words: Sequence[str], program: str) -> int:
     except _errors.NoArgsIsHelpError:
         # It has printed the help.
         return _BAD_USAGE
+    except SystemExit as error:
+        # typer ends with 1 where a pipe is closed, which would be the answer "no".
+        if isinstance(error.__context__, BrokenPipeError):
+            return _NOBODY_READS
+        raise
     except _errors.ClickException as error:
         line, code = _line(error, words, program), _BAD_USAGE
     sys.stderr.write(f"{program.split()[-1]}: {sanitize(line)}\n")
@@ -51,14 +58,14 @@ def _line(error: Any, words: Sequence[str], program: str) -> str:
     see = f"see {command} --help"
     match error:
         case _errors.MissingParameter():
-            return f"{_name(error.param)} is missing: {_remedy(error.param) or 'give it'}; {see}"
+            return f"missing {_name(error.param)}{_wanted(error.param)}; {see}"
         case _errors.BadParameter(param=param) if param is None or error.__cause__ is None:
             return f"{error.param_hint or _name(param)}: {error.message}"
         case _errors.BadParameter(param=param):
             return f"{_name(param)}: {_remedy(param) or see}, not {_shown(_refused(error))}"
         case _errors.NoSuchOption():
             option = error.option_name
-            return f"there is no option {_shown(option)}{_nearest(option, error.possibilities)}; {see}"
+            return f"unknown option {_shown(option)}; {_nearest(option, error.possibilities) or see}"
         case _errors.BadOptionUsage(option_name=option):
             is_last = words[-1] == option or not option.startswith("--")
             return f"{option} needs a value; {see}" if is_last else f"{option} takes no value: write {option} alone"
@@ -74,16 +81,16 @@ def _unexpected(context: Any, words: Sequence[str], see: str) -> str:
     if verbs is None:
         names = [_name(param) for param in context.command.params if param.param_type_name == "argument"]
         after = f" after {' '.join(names)}" if names else ""
-        return f"{context.command_path} takes no word{after}: leave out {_shown(' '.join(rest))}; {see}"
+        return f"unexpected argument{after}: {_shown(' '.join(rest))}; {see}"
     every = f"{context.command_path} --help lists the verbs"
     if not rest:
-        return f"no verb is given; {every}"
-    return f"there is no verb {_shown(rest[0])}{_nearest(rest[0], verbs)}; {every}"
+        return f"missing verb; {every}"
+    return f"unknown verb {_shown(rest[0])}; {_nearest(rest[0], verbs) or every}"
 
 
 def _nearest(word: str, known: Iterable[str] | None) -> str:
     close = difflib.get_close_matches(word[:_SHOWN], list(known or ()), n=1)
-    return f"; the nearest: {close[0]}" if close else ""
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def _rest(context: Any, words: Sequence[str]) -> list[str]:
@@ -109,6 +116,10 @@ def _remedy(param: Any) -> str:
     if limits.max is not None:
         return f"write a whole number from {limits.min or 0} to {limits.max}"
     return f"write a whole number{f' from {limits.min}' if limits.min is not None else ''}"
+
+
+def _wanted(param: Any) -> str:
+    return f": {remedy}" if (remedy := _remedy(param)) else ""
 
 
 def _choices(param: Any) -> list[str]:

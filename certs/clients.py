@@ -72,10 +72,10 @@ def clients_of(ca: Path | None, name: str | None) -> Clients | None:
     if ca is None:
         raise CertificateError("--client-name needs --client-ca: the CA of the API server's client certificate")
     if not name.strip():
-        raise CertificateError("--client-name is empty: give the common name of the API server's client certificate")
+        raise CertificateError("--client-name is empty: pass the common name of the API server's client certificate")
     if name != name.strip() or not name.isprintable():
         raise CertificateError(
-            f"--client-name {name[:64]!r} has blanks around it or characters that cannot be printed; give the common "
+            f"--client-name {name[:64]!r} has blanks around it or characters that cannot be printed; pass the common "
             "name as the API server's client certificate has it"
         )
     return Clients(ca, name)

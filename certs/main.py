@@ -197,7 +197,7 @@ def certs(
     except (ConfigError, CertificateError) as error:
         _end(2, error)
     if secret is not None and client is None:
-        _end(2, "--secret needs a cluster: give --kubeconfig, or run inside one")
+        _end(2, "--secret needs a cluster: pass --kubeconfig, or run inside one")
     keeper = CertificateKeeper(cert_dir, wanted, client, namespace=namespace, secret=secret)
 
     async def main(stop: process.Stop) -> None:

@@ -48,19 +48,28 @@ class EnforcementWatch:
         self.is_there: bool | None = None
         #: Since when bizrq is paused, by whom and why; "" where the registration is there, or missing without a pause.
         self.pause = ""
+        self._is_first = True
+        #: The log has a line that it is missing.
+        self._is_told = False
 
     async def look(self) -> bool:
         """Look once. Return whether that changed what is known; without an answer, what was known stays."""
         before = self.is_there, self.pause
+        is_first = self._is_first
         try:
             self.is_there = registered.has_entries(await registered.stored(self._client, timeout=_TIMEOUT))
             paused = None if self.is_there else await pause.read(self._client, self._namespace, timeout=_TIMEOUT)
             self.pause = str(paused or "")
         except (ApiError, Unreachable) as error:
             log.warning("the webhook registration could not be read", error=str(error))
-        if self.is_there is False and before[0] is not False:
+        if self.is_there is not None:
+            self._is_first = False
+        # Whoever starts registers a moment later: only what is missing after that is worth a line.
+        if self.is_there is False and not is_first and not self._is_told:
+            self._is_told = True
             log.warning("quota is not enforced: the webhook registration is missing", name=enforcement.REGISTRATION)
-        elif self.is_there and before[0] is False:
+        elif self.is_there and self._is_told:
+            self._is_told = False
             log.info("quota is enforced again: the webhook registration is there", name=enforcement.REGISTRATION)
         return (self.is_there, self.pause) != before
 

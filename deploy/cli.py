@@ -49,7 +49,7 @@ down. `null` is not known yet. [Billing](billing.md#for-scripts) has the keys of
 | `explain KIND/NAME` | `kind`, `namespace`, `name`, `group`, `reason`, `chargedFor`, `resources`, `error`, `hasEnded`, `ending`, `remarks`, `oneMore` (as from `fit`, or null), `later` |
 | `explain GROUP` | `name`, `path`, `conditions`, and `resources`: the keys of `tree`, `reason`, `workloads`, `children` |
 | `usage`: a list | `apiVersion`, `kind`, `namespace`, `name`, `group`, and `usage` by name `{unit, amount}`, or `error`; and `warnings` |
-| `status` | `state` (`well`, `wrong` or `unknown`), `problems` and `notices` (lists of `{reason, message}`), `unknown`, `unread`, `versions` (by program), `webhooks` `{registered, answer, enforcedByGroups}`, `leader` `{holder, renewed}`, `oldestWatch` `{process, resource, age}` in seconds, `counts` `{groups, newest, oldest}`, `groups` `{notReady, overQuota, hoursExhausted}` |
+| `status` | `state` (`healthy`, `unhealthy` or `unknown`), `problems` and `notices` (lists of `{reason, message}`), `unknown`, `unread`, `versions` (by program), `webhooks` `{registered, answer, enforcedByGroups}`, `leader` `{holder, renewed}`, `oldestWatch` `{process, resource, age}` in seconds, `counts` `{groups, newest, oldest}`, `groups` `{notReady, overQuota, hoursExhausted}` |
 | `get`, CSV alone | `name`, `parent`, `ready`, `over`, `scarcest`, `unit`, `taken`, `hard`, `percentOfHard`, `reservations`, `counted`, `created`, `contact`, `ahead` |
 
 In `fit`, `reason` is a code of [refusals](refusals.md), and null if the manifest fits. `resources` has by name `{unit,

@@ -26,7 +26,9 @@ from bizrq.builtin import builtin_catalog
 from bizrq.cli.standalone import CRDS, Standalone, TargetCluster
 from bizrq.cli.verbs import tree
 from bizrq.figures.groups.view import tree_view
+from bizrq.flags import LogLevel
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
+from bizrq.process import configure_logging
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
@@ -350,6 +352,8 @@ def main() -> int:
     )
     parser.add_argument("--context")
     arguments = parser.parse_args()
+    # What the demo asks for is refused on purpose: the log would say it a second time.
+    configure_logging(level=LogLevel.ERROR)
     console = Console(highlight=False)
     began = time.monotonic()
     try:

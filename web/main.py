@@ -52,7 +52,7 @@ def serve(
         list[str] | None,
         typer.Option(help="Network of proxies whose Authorization header signs people in, like 10.0.0.0/8."),
     ] = None,
-    oidc_issuer: Annotated[str, typer.Option(help="Provider to sign in with, like https://login.corp/realm.")] = "",
+    oidc_issuer: Annotated[str, typer.Option(help="Provider to sign in with, like https://login.corp.")] = "",
     oidc_client_id: Annotated[str, typer.Option(help="Client that the API server accepts tokens for.")] = "",
     oidc_client_secret: Annotated[Path | None, typer.Option(help="File with the secret of the client.")] = None,
     oidc_scopes: Annotated[

@@ -41,9 +41,14 @@ def draft(is_registered: bool, pause: str = "") -> tuple[str, bool, str, str]:
     if is_registered:
         return CONDITION, True, REGISTERED, f"the webhook registration {REGISTRATION} is there"
     if pause:
-        return CONDITION, False, PAUSED, f"{pause}; nothing is refused until bizrq resume"
+        return CONDITION, False, PAUSED, while_paused(pause)
     missing = f"the webhook registration {REGISTRATION} is missing: nothing is refused; bizrq doctor says more"
     return CONDITION, False, NOT_REGISTERED, missing
+
+
+def while_paused(pause: str) -> str:
+    """Return what follows from a pause; `pause` says since when, by whom and why."""
+    return f"{pause}; nothing is refused until bizrq resume"
 
 
 def stated(groups: Iterable[GroupObject]) -> Condition | None:

@@ -50,31 +50,40 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("up")(up.up)
-app.command("status")(on_cluster(status.status))
-app.command("tree")(on_cluster(tree.tree))
-app.command("get")(on_cluster(get.get))
-app.command("describe")(on_cluster(describe.describe))
-app.command("report")(on_cluster(report.report))
-app.command("forecast")(on_cluster(forecast.forecast))
-app.command("audit")(on_cluster(audit.audit))
-app.command("create")(on_cluster(budget.create))
-app.command("set")(on_cluster(budget.set_ceilings))
-app.command("correct")(on_cluster(correct.correct))
-app.command("allow")(on_cluster(allow.allow))
-app.command("fit")(on_cluster(fit.fit))
-app.command("explain")(on_cluster(explain.explain))
-app.command("web")(on_cluster(web.web))
-app.command("usage")(without_cluster(usage.usage))
-app.command("doctor")(on_cluster(doctor.doctor))
-app.command("install")(on_cluster(install.install))
-app.command("uninstall")(on_cluster(uninstall.uninstall))
-app.command("pause")(on_cluster(pause.pause))
-app.command("resume")(on_cluster(pause.resume))
-app.command("completion")(completion.completion)
-app.command("version")(version.version)
+app.command("up", short_help="Run bizrq in this process, on a sandbox or a real cluster.")(up.up)
+app.command("status", short_help="Show whether quota is enforced and the counts are current.")(
+    on_cluster(status.status)
+)
+app.command("tree", short_help="Show the tree of groups with ceilings and usage.")(on_cluster(tree.tree))
+app.command("get", short_help="List groups with their scarcest resource.")(on_cluster(get.get))
+app.command("describe", short_help="Show groups in detail: workloads, conditions, events.")(
+    on_cluster(describe.describe)
+)
+app.command("report", short_help="Report ceilings and usage, or bills with --hours.")(on_cluster(report.report))
+app.command("forecast", short_help="Predict when budgets of hours run out.")(on_cluster(forecast.forecast))
+app.command("audit", short_help="Recompute bills and report mismatches.")(on_cluster(audit.audit))
+app.command("create", short_help="Create a group.")(on_cluster(budget.create))
+app.command("set", short_help="Change the ceilings of a group.")(on_cluster(budget.set_ceilings))
+app.command("correct", short_help="Credit or debit a group's hours.")(on_cluster(correct.correct))
+app.command("allow", short_help="Let somebody charge a group, or read it.")(on_cluster(allow.allow))
+app.command("fit", short_help="Check whether manifests would be admitted now.")(on_cluster(fit.fit))
+app.command("explain", short_help="Explain a refusal, the cost of a workload, or a budget.")(
+    on_cluster(explain.explain)
+)
+app.command("web", short_help="Serve the web UI on 127.0.0.1.")(on_cluster(web.web))
+app.command("usage", short_help="Count what manifests would be charged, without a cluster.")(
+    without_cluster(usage.usage)
+)
+app.command("doctor", short_help="Diagnose the installation.")(on_cluster(doctor.doctor))
+app.command("install", short_help="Install or update bizrq in a cluster.")(on_cluster(install.install))
+app.command("uninstall", short_help="Remove bizrq from a cluster.")(on_cluster(uninstall.uninstall))
+app.command("pause", short_help="Stop enforcing quota, even while no process runs.")(on_cluster(pause.pause))
+app.command("resume", short_help="Enforce quota again after a pause.")(on_cluster(pause.resume))
+app.command("completion", short_help="Print the completion script of a shell.")(completion.completion)
+app.command("version", short_help="Print the version.")(version.version)
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,7 +107,7 @@ def program_name(called: str) -> str:
     return "kubectl bizrq" if name.startswith("kubectl-") else "bizrq"
 
 
-@app.command("help")
+@app.command("help", short_help="Show the help of a verb, or list all verbs.")
 def help_(
     context: typer.Context,
     verb: Annotated[str | None, typer.Argument(help="Verb to explain; by default all are listed.")] = None,

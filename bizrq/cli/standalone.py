@@ -159,9 +159,9 @@ class Standalone:
         info = about(processes.UP, self._settings.text, registration.digest(self._settings, self._namespace))
         controller = self._control(client, info, now)
         self._unready = lambda: controller.unready or webhooks.unready
-        progress("waiting, without a limit, for the Lease, which another bizrq may hold")
+        progress(f"waiting for the Lease, which another bizrq may hold; up to {START:.0f} s until all is ready")
         await self._while_controlling(controller.leading.wait())
-        progress("waiting, without a limit, until every kind is listed")
+        progress("waiting until every kind is listed")
         await webhooks.synced()
         await self._enforce(client, url, bundle)
         oldest = controller.watch_ages.oldest
@@ -213,7 +213,7 @@ class Standalone:
         self._stack.push_async_callback(_deregister, client, bundle)
         self.paused = await _register(client, configuration, self._namespace)
         if self.paused is None:
-            progress("waiting, without a limit, until the API server asks the webhooks")
+            progress("waiting until the API server asks the webhooks")
             await self._while_controlling(_decided(client))
         elif not self.paused.resumes:
             raise StandaloneError(

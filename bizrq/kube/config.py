@@ -230,7 +230,7 @@ def from_environment(overrides: Overrides = NO_OVERRIDES) -> Endpoint:
         return overrides.apply(in_cluster())
     if overrides.server:
         return overrides.apply(Endpoint(server="", credentials=StaticCredentials({})))
-    raise ConfigError("no cluster: give --kubeconfig, or set KUBECONFIG")
+    raise ConfigError("no cluster: pass --kubeconfig or set KUBECONFIG")
 
 
 class StaticCredentials:

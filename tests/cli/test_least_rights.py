@@ -13,8 +13,10 @@ import pytest_asyncio
 import yaml
 
 import crds
+from bizrq.api.hours import page_name
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
+from bizrq.store.hours import CARD_HOURS
 from tests.cli.conftest import Bizrq, CommandResult, until_interrupted, written
 from tests.support.answering import answering
 from tests.support.cluster import Real, eventually, has_kinds
@@ -29,6 +31,7 @@ from tests.support.objects import (
     deployment,
     group,
 )
+from tests.support.records import record, stored
 from tests.support.tenant import ROLE_BINDINGS
 from tests.webhooks.conftest import Api
 
@@ -47,6 +50,7 @@ class People:
     def __init__(self, bizrq: Bizrq) -> None:
         self._bizrq = bizrq
         self.client = bizrq.client
+        self.kubeconfig = bizrq.kubeconfig
 
     async def __call__(self, who: str, *words: object) -> CommandResult:
         return await self._bizrq(*words, "--as", who)
@@ -254,3 +258,34 @@ async def test_no_ceiling_is_denied_where_not_all_groups_may_be_read(people: Peo
                 assert "whether a ceiling limits 'A4' is unknown: not all groups are read" in said, (who, words, said)
     finally:
         await people.client.delete(DEPLOYMENTS, "stored", "team")
+
+
+async def test_who_reads_a_group_that_was_made_anew_is_told_to_ask_again(people: People) -> None:
+    """The role of bizrq allow names the pages of the record that the group had."""
+    client, refused = people.client, "; ask an administrator to run: bizrq allow --read USER cv\n"
+    admin = Bizrq(people.kubeconfig, client)
+    assert (await admin("allow", "--read", "rob", "cv")).code == 0
+    await stored(client, record("cv", {"pages": 2}))
+
+    async def told() -> bool:
+        result = await people("rob", "report", "cv", "--hours")
+        return (result.code, result.err.endswith(refused)) == (3, True)
+
+    await eventually(told, what="the second page may not be read")
+    page = record("cv", {}, page=1)
+    page["metadata"]["name"] = page_name("cv", "uid-of-cv", 1)
+    await stored(client, page)
+    assert (await admin("allow", "--read", "rob", "cv")).code == 0
+
+    async def read() -> bool:
+        result = await people("rob", "report", "cv", "--hours")
+        return "No hours are recorded" in result.out and "ask an administrator" not in result.err
+
+    await eventually(read, what="the new pages may be read")
+    for name in ("cv", page["metadata"]["name"]):
+        await client.delete(CARD_HOURS, name)
+    for resource, made in ((CLUSTER_ROLES, "bizrq-read-cv"), (CLUSTER_ROLE_BINDINGS, None)):
+        stale, _ = await client.list(resource, label_selector="quota.biz.group/group=cv")
+        for each in stale:
+            assert made in (None, each["metadata"]["name"])
+            await client.delete(resource, each["metadata"]["name"])

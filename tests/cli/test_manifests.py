@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,23 @@ async def test_several_files_are_given_in_one_flag_or_on_standard_input(bizrq: B
     assert len((await bizrq("fit", "-f", both)).plain.splitlines()) == 2
     text = yaml.safe_dump_all([deployment("less", "vision"), None, deployment("chat", "nlp", 3)])
     assert len((await bizrq("fit", "-f", "-", stdin=text)).plain.splitlines()) == 2
+
+
+async def test_usage_puts_what_sets_no_namespace_into_the_one_that_is_given(bizrq: Bizrq) -> None:
+    """As fit and kubectl do, so that the label of that Namespace counts."""
+    bare = deployment("bare", "", 2)
+    del bare["metadata"]["namespace"], bare["metadata"]["labels"]
+    other = deployment("other", "nlp", 1)
+    label = {"biz.group.resource.quota": "vision"}
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": label}}
+    text = yaml.safe_dump_all([team, {"apiVersion": "v1", "kind": "List", "items": [bare]}, other])
+
+    async def places(*flags: str) -> list[tuple[str, str, str | None]]:
+        found = json.loads((await bizrq("usage", "-f", "-", "-o", "json", *flags, stdin=text)).out)
+        return [(row["namespace"], row["name"], row["group"]) for row in found]
+
+    assert await places() == [("default", "bare", None), ("default", "other", "nlp")]
+    assert await places("-n", "team") == [("team", "bare", "vision"), ("default", "other", "nlp")]
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def _required(verb: str, *, but: Any = None) -> list[str]:
 def _bad_lines() -> Iterator[tuple[list[str], str]]:
     """Yield the words of wrong command lines, with what their one line has to name."""
     for verb, command in _COMMANDS.items():
-        yield [verb, "--no-such-flag"], "there is no option --no-such-flag"
+        yield [verb, "--no-such-flag"], "unknown option --no-such-flag"
         arguments = [param for param in command.params if param.param_type_name == "argument"]
         if not any(param.nargs == -1 for param in arguments):
             filled = [*_required(verb), *("x" for param in arguments if not param.required)]
-            yield [verb, *filled, "extra"], "leave out extra"
+            yield [verb, *filled, "extra"], ": extra; see "
         for param in command.params:
             if param.required:
                 name = (
@@ -58,7 +58,7 @@ def _bad_lines() -> Iterator[tuple[list[str], str]]:
                     if param.param_type_name == "option"
                     else param.metavar or param.name.upper()
                 )
-                yield [verb, *_required(verb, but=param)], f"{name} is missing"
+                yield [verb, *_required(verb, but=param)], f"missing {name}"
         for flag, param in _options(verb):
             if param.is_flag:
                 yield [verb, *_required(verb), f"{flag}=x"], f"{flag} takes no value"
@@ -88,13 +88,13 @@ async def test_a_wrong_command_line_is_one_line_that_names_the_argument(
         ("tree --depth 0", "--depth: write a whole number from 1, not 0"),
         ("up --port 99999", "--port: write a whole number from 0 to 65535, not 99999"),
         ("report --by group --by foo", "--by: write period, group, namespace, workload or model, not foo"),
-        ("tree nlp corp", "bizrq tree takes no word after GROUP: leave out corp; see bizrq tree --help"),
-        ("tree --srot name", "there is no option --srot; the nearest: --sort; see bizrq tree --help"),
-        ("fti", "there is no verb fti; the nearest: fit; bizrq --help lists the verbs"),
-        ("nonsense", "there is no verb nonsense; "),
-        ("--", "no verb is given; bizrq --help lists the verbs"),
-        ("help nonsense", "there is no verb nonsense; "),
-        ("help fit tree", "bizrq help takes no word after VERB: leave out tree; see bizrq help --help"),
+        ("tree nlp corp", "unexpected argument after GROUP: corp; see bizrq tree --help"),
+        ("tree --srot name", "unknown option --srot; did you mean --sort?"),
+        ("fti", "unknown verb fti; did you mean fit?"),
+        ("nonsense", "unknown verb nonsense; "),
+        ("--", "missing verb; bizrq --help lists the verbs"),
+        ("help nonsense", "unknown verb nonsense; "),
+        ("help fit tree", "unexpected argument after VERB: tree; see bizrq help --help"),
         ("up --recount-interval 5x", "--recount-interval: '5x' is not a duration: write 5m, 90s or 1h30m"),
         ("tree --request-timeout 5x", "--request-timeout: '5x' is not a duration: write 5m, 90s or 1h30m"),
     ],
@@ -117,9 +117,9 @@ async def test_a_word_that_a_terminal_obeys_is_shown_without_that(bizrq: Bizrq) 
         "bizrq-webhooks --metrics-port x: --metrics-port: write a whole number from 0 to 65535, not x",
         "bizrq-controller --recount-interval 5x: --recount-interval: '5x' is not a duration",
         "bizrq-controller --webhook-url x: --webhook-url: 'x' is no address of webhooks",
-        "bizrq-certs --cert-dir x word: bizrq-certs takes no word: leave out word; see bizrq-certs --help",
-        "bizrq-web --no-such: there is no option --no-such",
-        "kubectl-bizrq tree a b: kubectl bizrq tree takes no word after GROUP",
+        "bizrq-certs --cert-dir x word: unexpected argument: word; see bizrq-certs --help",
+        "bizrq-web --no-such: unknown option --no-such",
+        "kubectl-bizrq tree a b: unexpected argument after GROUP: b; see kubectl bizrq tree --help",
     ],
 )
 async def test_the_other_programs_say_it_so_too(line: str) -> None:

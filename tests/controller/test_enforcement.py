@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.admission import REGISTRATIONS
@@ -109,3 +110,27 @@ async def test_a_registration_without_webhooks_registers_nothing(books: Books) -
     await books.client.create(REGISTRATIONS, {**CONFIGURATION, "webhooks": []})
     await watch.look()
     assert watch.is_there is False
+
+
+async def test_the_log_says_what_is_missing_longer_than_a_start_takes(books: Books) -> None:
+    """Whoever starts registers a moment after the first look."""
+    watch = EnforcementWatch(books.client, list, lambda _: None, namespace="bizrq-system")
+
+    async def logged() -> list[str]:
+        with capture_logs() as lines:
+            await watch.look()
+        return [line["event"] for line in lines]
+
+    assert await logged() == []
+    await books.client.create(REGISTRATIONS, CONFIGURATION)
+    assert await logged() == []
+    await books.client.delete(REGISTRATIONS, "bizrq")
+    assert await logged() == ["quota is not enforced: the webhook registration is missing"]
+    assert await logged() == []
+    await books.client.create(REGISTRATIONS, CONFIGURATION)
+    assert await logged() == ["quota is enforced again: the webhook registration is there"]
+    late = EnforcementWatch(books.client, list, lambda _: None, namespace="bizrq-system")
+    await books.client.delete(REGISTRATIONS, "bizrq")
+    await late.look()
+    watch = late
+    assert await logged() == ["quota is not enforced: the webhook registration is missing"]

@@ -199,7 +199,7 @@ async def test_a_configuration_that_is_nowhere_is_told_from_one_that_may_not_be_
         await client.delete(DEPLOYMENTS, WEBHOOKS, SYSTEM)
         result = await fit(asking, client, tmp_path, "ann", deployment("web", "fit-nlp", 1))
     said = " ".join(result.plain.split())
-    assert (result.code, result.err) == (4, "bizrq: say with --config with which configuration bizrq runs here\n")
+    assert (result.code, result.err) == (4, "bizrq: pass the configuration that bizrq runs with as --config\n")
     assert f"the configuration of bizrq, which is not installed in {SYSTEM}; without that it is admitted" in said, said
     assert f"{NOWHERE}; it would say: you {DENIED}" in said, said
     assert "may not read" not in said, said

@@ -276,8 +276,8 @@ NO_CA = "name the CA of the API server's client certificate"
     [
         ({"ca": b"x"}, "--client-ca needs --client-name: the common name of the API server's client certificate"),
         ({"name": NAME}, "--client-name needs --client-ca: the CA of the API server's client certificate"),
-        ({"ca": b"x", "name": ""}, "--client-name is empty: give the common name of the API server's client"),
-        ({"ca": b"x", "name": " "}, "--client-name is empty: give the common name of the API server's client"),
+        ({"ca": b"x", "name": ""}, "--client-name is empty: pass the common name of the API server's client"),
+        ({"ca": b"x", "name": " "}, "--client-name is empty: pass the common name of the API server's client"),
         ({"ca": None, "name": NAME}, "cannot be read: No such file or directory; name the PEM file of the CA"),
         ({"ca": b"", "name": NAME}, f"holds no PEM certificate; {NO_CA}"),
         ({"ca": b"\xff\x00", "name": NAME}, f"holds no PEM certificate; {NO_CA}"),

@@ -20,6 +20,7 @@ from bizrq.api.config import ConfigurationError
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.cli.output.failure import progress
 from bizrq.figures.state import probe
 from bizrq.figures.state.reader import Key, Object, Reader, Unknown
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
@@ -314,6 +315,8 @@ async def _renewal(
     reader: Examiner, namespace: str, first: Object | None, began: float, ahead: float | None
 ) -> Renewal:
     """Look at the Lease until it is renewed, and no longer than a leader needs for that."""
+    if first is not None:
+        progress(f"waiting up to {_RENEWED:.0f} s for the controller's leader to renew its Lease")
     while True:
         lease = await reader.get(LEASES, rbac.CONTROLLER, namespace)
         spec = (lease or {}).get("spec") or {}

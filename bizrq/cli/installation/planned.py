@@ -84,7 +84,7 @@ def open_to_strangers(plan: InstallPlan) -> Iterator[str]:
     """Yield the warning about an installation that does not bound who may ask the webhooks."""
     if not plan.client_ca and not plan.api_servers:
         yield (
-            "everybody who reaches the port of the webhooks can forge a review: give --client-ca and --client-name, or "
+            "everybody who reaches the port of the webhooks can forge a review: pass --client-ca and --client-name, or "
             '--api-server-cidr; docs/operations.md, "Who may ask"'
         )
 
@@ -148,7 +148,7 @@ def _image_line(requested: Requested, plan: InstallPlan, installed: Installed) -
     if plan.image != before:
         yield f"the image {before} becomes {plan.image}; --image names another"
     elif of_other_version(plan.image, own):
-        yield f"the processes stay those of the image {plan.image}: give --image with that of version {own}"
+        yield f"the processes stay those of the image {plan.image}: pass --image with that of version {own}"
 
 
 def _with_access(plan: InstallPlan, requested: Requested, installed: Installed) -> tuple[InstallPlan, list[str]]:
@@ -159,7 +159,7 @@ def _with_access(plan: InstallPlan, requested: Requested, installed: Installed) 
         if found is None:
             raise Failure(
                 f"the installed webhooks have --client-ca, and what it says cannot be read from configmap/{CLIENT_CA} "
-                f"and deployment/{WEBHOOKS}: give --client-ca and --client-name, or --no-client-ca",
+                f"and deployment/{WEBHOOKS}: pass --client-ca and --client-name, or --no-client-ca",
                 EXIT_BAD_INPUT,
             )
         plan = replace(plan, client_ca=found[0], client_name=found[1])
@@ -169,7 +169,7 @@ def _with_access(plan: InstallPlan, requested: Requested, installed: Installed) 
         addresses = api_servers_of(installed.network_policy)
         if addresses is None:
             raise Failure(
-                f"networkpolicy/{WEBHOOKS} is not as install made it: give --api-server-cidr, or --no-api-server-cidr",
+                f"networkpolicy/{WEBHOOKS} is not as install made it: pass --api-server-cidr, or --no-api-server-cidr",
                 EXIT_BAD_INPUT,
             )
         plan = replace(plan, api_servers=addresses)

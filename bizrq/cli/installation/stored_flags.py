@@ -125,7 +125,7 @@ def _read(deployment: Object, fields: Mapping[str, Callable[[Object], Any]], giv
             value = read(deployment)
         except (LookupError, TypeError, ValueError):
             name = deployment["metadata"]["name"]
-            raise NotAsInstalled(f"deployment/{name} is not as install made it: give {FLAGS[field]}") from None
+            raise NotAsInstalled(f"deployment/{name} is not as install made it: pass {FLAGS[field]}") from None
         if value is not None:
             found[field] = value
     return found

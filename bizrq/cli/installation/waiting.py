@@ -94,7 +94,7 @@ async def for_registration(client: KubeClient, namespace: str, timeout: int) -> 
         f"the controller has not registered the webhooks within {timeout} s, so nothing is refused; "
         f"kubectl -n {namespace} logs deployment/{CONTROLLER} says why"
     )
-    await until(is_registered, timeout, late)
+    await until(is_registered, timeout, late, what="until the controller has registered the webhooks")
 
 
 async def for_established(client: KubeClient, crd: Object) -> None:

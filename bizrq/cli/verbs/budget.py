@@ -19,7 +19,7 @@ _Ceilings = Annotated[
     list[str],
     typer.Argument(
         metavar="RES=AMOUNT...",
-        help="For example limits.cpu=10 or cash/requests.nvidia.com/gpu=1k; +2 and -2 change a ceiling by that much.",
+        help="For example limits.cpu=10, or limits.cpu=+2 and limits.cpu=-2 to raise or lower it by that much.",
     ),
 ]
 _First = Annotated[list[str], typer.Argument(metavar="RES=AMOUNT...", help="Ceilings, for example limits.cpu=10.")]

@@ -27,14 +27,14 @@ def doctor(
     ] = None,
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
-    """Look for what is wrong with the installation, and say how to fix it. Changes nothing.
+    """Diagnose the installation, and say how to fix what is wrong. Changes nothing.
 
-    Looks at version, objects, processes, rights, reachability, CA bundles, the Lease, clocks, API priority and groups.
+    Checks version, objects, processes, rights, reachability, CA bundles, the Lease, clocks, API priority and groups.
     It takes up to six seconds, to see whether the Lease is renewed. Requires administrator rights; with less, it names
     the rights that are missing.
 
-    Exit code 0: nothing is wrong. 1: there are problems. 3: the cluster is unreachable. 4: no problem is known, but
-    something could not be looked at. Notices do not count.
+    Exit code 0: no problems. 1: there are problems. 3: the cluster is unreachable. 4: no problem is known, but not
+    everything could be checked. Notices do not count.
     """
     from bizrq.cli.doctor import checks, state
 
@@ -54,7 +54,7 @@ def doctor(
         raise typer.Exit(EXIT_NO)
     if checks.Grade.UNKNOWN in grades:
         raise typer.Exit(EXIT_UNKNOWN)
-    terminal.write("nothing stands in the way of an install\n" if pre else "nothing is wrong\n")
+    terminal.write("ready to install\n" if pre else "no problems found\n")
 
 
 def _show(found: list[Finding]) -> None:

@@ -60,7 +60,7 @@ def explain(
     and whether one more replica fits. For a group: where its budget goes.
     """
     if bool(what) == bool(file):
-        raise Failure("give either a group, a workload as KIND/NAME, or manifests with -f", EXIT_BAD_INPUT)
+        raise Failure("name a group or a workload (KIND/NAME), or pass manifests with -f", EXIT_BAD_INPUT)
     if file:
         outcomes = run_dry_run(read_objects(file, recursive), namespace, config, where)
         if output is not FitOutput.TEXT:
@@ -94,7 +94,7 @@ def _meant(words: Sequence[str]) -> tuple[str, str]:
             return _GROUPS[0], name
         case [kind, name] if kind and name:
             return kind.lower().partition(".quota.biz.group")[0], name
-    raise Failure(f"{' '.join(words)}: give one group, or one workload as KIND/NAME", EXIT_BAD_INPUT)
+    raise Failure(f"{' '.join(words)}: name one group, or one workload as KIND/NAME", EXIT_BAD_INPUT)
 
 
 def _explain(outcome: DryRunOutcome) -> None:

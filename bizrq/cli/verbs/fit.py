@@ -68,7 +68,7 @@ def end_unsure(outcomes: Iterable[DryRunOutcome]) -> None:
     """End with the exit code for an unknown answer where one is."""
     found = list(outcomes)
     if any(outcome.undecided for outcome in found):
-        warn("say with --config with which configuration bizrq runs here")
+        warn("pass the configuration that bizrq runs with as --config")
     if any(outcome.is_unknown for outcome in found):
         raise typer.Exit(EXIT_UNKNOWN)
 

@@ -24,7 +24,7 @@ def install(
     config: Annotated[Path | None, typer.Option(help="YAML file of the processes' configuration.")] = None,
     replicas: Annotated[
         int | None,
-        typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each; at first 2."),
+        typer.Option(min=1, max=20, help="Replicas of the webhooks and of the controller, each; initially 2."),
     ] = None,
     client_ca: Annotated[
         Path | None,
@@ -47,7 +47,7 @@ def install(
         bool, typer.Option("--no-api-server-cidr", help="Remove the installed NetworkPolicy.")
     ] = False,
     metrics_anonymous: Annotated[
-        bool | None, typer.Option(help="Let everybody read /metrics, without a token; at first --no-metrics-anonymous.")
+        bool | None, typer.Option(help="Let everybody read /metrics, without a token; initially off.")
     ] = None,
     drain_delay: Annotated[
         int | None,
@@ -60,21 +60,13 @@ def install(
     ] = None,
     allowances: Annotated[
         bool | None,
-        typer.Option(
-            help="Let webhooks admit ahead of the write where groups have plenty of room; at first --no-allowances."
-        ),
+        typer.Option(help="Let webhooks admit ahead of the write where groups have plenty of room; initially off."),
     ] = None,
-    log_format: Annotated[
-        flags.LogFormat | None, typer.Option(help="Form of a line of the log; at first text.")
-    ] = None,
-    log_level: Annotated[
-        flags.LogLevel | None, typer.Option(help="Log nothing that is less severe; at first info.")
-    ] = None,
+    log_format: Annotated[flags.LogFormat | None, typer.Option(help="Format of the log; initially text.")] = None,
+    log_level: Annotated[flags.LogLevel | None, typer.Option(help="Lowest level to log; initially info.")] = None,
     api_priority: Annotated[
         bool | None,
-        typer.Option(
-            help="Reserve a share of the API server's seats for the processes' own requests; at first --api-priority."
-        ),
+        typer.Option(help="Reserve a share of the API server's seats for the processes' own requests; initially on."),
     ] = None,
     web: Annotated[bool | None, typer.Option(help="Install the web UI too, or remove it; it needs --web-url.")] = None,
     web_url: Annotated[
@@ -85,7 +77,7 @@ def install(
         typer.Option(help="Secret with tls.crt and tls.key for the web UI; without it an ingress in front has TLS."),
     ] = None,
     web_oidc_issuer: Annotated[
-        str | None, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp/realm.")
+        str | None, typer.Option(help="Provider to sign in to the web UI with, like https://login.corp.")
     ] = None,
     web_oidc_client_id: Annotated[
         str | None, typer.Option(help="Client of the provider; needs --web-oidc-issuer.")
@@ -104,7 +96,7 @@ def install(
     Applies the CRDs, RBAC, processes and Service. The controller registers the webhooks once one of them is ready.
     Deletes what only an earlier install created. Requires administrator rights.
 
-    A new installation requires the verb use to charge a group: give it with bizrq allow. An update keeps what the
+    In a new installation people need the verb use to charge a group: bizrq allow grants it. An update keeps what the
     installation has, and says so; a flag that is given wins, and an empty --web-... removes what it named. An image
     becomes that of this version, unless --image named one of another repository. --dry-run prints a new installation.
     """

@@ -11,7 +11,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import SystemNamespace
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, progress
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -35,7 +35,7 @@ def pause(
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure("nobody can be asked here: give --yes", EXIT_BAD_INPUT)
+            raise Failure("cannot ask for confirmation without a terminal: pass --yes", EXIT_BAD_INPUT)
         typer.confirm(_ASKED, abort=True, err=True)
     run_on(client_for(where), lambda client: _pause(client, namespace, reason.strip()))
 
@@ -69,7 +69,7 @@ async def _pause(client: KubeClient, namespace: str, reason: str) -> None:
     try:
         marker = await markers.begin(client, namespace, reason, by)
     except NotFound:
-        raise Failure(f"there is no namespace {namespace}: give --namespace", EXIT_BAD_INPUT) from None
+        raise Failure(f"there is no namespace {namespace}: pass --namespace", EXIT_BAD_INPUT) from None
     except ApiError as error:
         raise Failure(
             f"the marker cannot be written: {error.message}; without it a controller registers again. Instead: kubectl "
@@ -87,7 +87,10 @@ async def _pause(client: KubeClient, namespace: str, reason: str) -> None:
             f"kubectl delete validatingwebhookconfiguration {NAME}",
             EXIT_CLUSTER,
         ) from None
-    terminal.write(f"{marker}\nnothing is checked until bizrq resume\n")
+    from rich.text import Text
+
+    terminal.print_hanging(terminal.console(), Text(str(marker)), 2)
+    terminal.write("nothing is checked until bizrq resume\n")
 
 
 async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:
@@ -100,6 +103,8 @@ async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:
     terminal.write("resumed\n" if was_paused else "bizrq was not paused\n")
     until = time.monotonic() + timeout
     why = await _not_enforced(client)
+    if why and timeout:
+        progress(f"waiting up to {timeout} s until the webhooks are registered")
     while why and time.monotonic() < until:
         await asyncio.sleep(_LOOK)
         why = await _not_enforced(client)

@@ -45,7 +45,7 @@ _Price = Annotated[
     list[str] | None,
     typer.Option(
         metavar="RESOURCE=AMOUNT",
-        help="Price of an hour of this resource, such as requests.nvidia.com/gpu.A100=2.5, to report what used hours "
+        help="Price of an hour of this resource, such as limits.cpu=0.05, to report what used hours "
         "cost; repeat it for others. Nothing is stored.",
     ),
 ]

@@ -24,7 +24,7 @@ class StatusOutput(StrEnum):
 
 
 #: The word for each exit code.
-_STATES = {0: "well", EXIT_NO: "wrong", EXIT_UNKNOWN: "unknown"}
+_STATES = {0: "healthy", EXIT_NO: "unhealthy", EXIT_UNKNOWN: "unknown"}
 
 
 def status(
@@ -34,12 +34,12 @@ def status(
 ) -> None:
     """Show whether quota is enforced, who counts, and which groups need attention. Changes nothing.
 
-    Everybody who may list groups can run it. What else you may not read is unknown: the versions of the processes, the
-    leader, and whether the webhooks answer, which takes the right to create groups, or Deployments in the namespace of
-    the context: it is found out by a dry run.
+    Anybody who may list groups can run it. What you may not read is shown as unknown, such as the versions and the
+    leader. Whether the webhooks answer is found out by a dry run: it takes the right to create groups, or Deployments
+    in the namespace of the context.
 
-    Exit code 0: all is well. 1: something is wrong. 3: the cluster is unreachable. 4: nothing is known to be wrong, but
-    something that matters could not be read. Notices do not count: groups over quota, exhausted hours, old CRDs.
+    Exit code 0: healthy. 1: there is a problem. 3: the cluster is unreachable. 4: no problem is known, but something
+    that matters could not be read. Notices do not count: groups over quota, exhausted hours, old CRDs.
     """
     from bizrq.figures.state import glance
 
@@ -67,11 +67,11 @@ def _show(seen: Glance, found: Report) -> None:
     from bizrq.figures.state.glance import lines
 
     console = terminal.console()
-    rows = [("WRONG", "bold red", each.message) for each in found.problems]
+    rows = [("PROBLEM", "bold red", each.message) for each in found.problems]
     rows += [("unknown", "yellow", each) for each in found.unknown]
     rows += [("notice", "yellow", each.message) for each in found.notices]
     if not found.problems and not found.unknown:
-        rows.insert(0, ("well", "green", "quota is enforced, and the counts are current"))
+        rows.insert(0, ("healthy", "green", "quota is enforced, and the counts are current"))
     rows += [(head, "", text) for head, text in lines(seen)]
     for head, style, text in rows:
         first, *rest = [part.plain for part in Text(text).wrap(console, max(20, console.width - 10))] or [""]

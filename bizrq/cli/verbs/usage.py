@@ -25,13 +25,18 @@ class UsageOutput(StrEnum):
 def usage(
     file: Files,
     recursive: Recursive = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace for manifests that do not set one.")
+    ] = "default",
     output: Annotated[UsageOutput, typer.Option("--output", "-o", help="Output format.")] = UsageOutput.TABLE,
     config: Config = None,
 ) -> None:
     """Count what these manifests would be charged; other documents in the files stand for the cluster."""
+    from bizrq.figures.simulate.manifest import in_namespace
     from bizrq.figures.usage import plain_usage, usage_of
 
-    found = usage_of(list(read_all(file, recursive)), settings_of(config))
+    documents = [in_namespace(document, namespace) for document in read_all(file, recursive)]
+    found = usage_of(documents, settings_of(config))
     if output is UsageOutput.TABLE:
         show(found)
     else:

@@ -171,6 +171,8 @@ def format_exhaustion(each: BudgetOutlook) -> str:
     """Return when a budget is exhausted, as text."""
     if each.left <= 0:
         own = each.budget.spent > 0 or each.budget.burn > 0
+        if not own and not each.granted:
+            return "no hours"
         return "exhausted" if own else "fully granted"
     if each.exhausted_at is not None:
         minute = each.exhausted_at // 60_000 * 60_000

@@ -207,7 +207,11 @@ async def _read_pages(
             hint = "name a group whose record you may read, or ask for the role bizrq-viewer"
             raise NotAllowed(f"{error}; {hint}") from None
     children = hierarchy.children((group.name, group.parent) for group in groups.values())
-    found = await stored.named_pages(client, top)
+    try:
+        found = await stored.named_pages(client, top)
+    except Forbidden as error:
+        # The role of bizrq allow names the pages of one record: a group that is made anew has other ones.
+        raise NotAllowed(f"{error}; ask an administrator to run: bizrq allow --read USER {top}") from None
     for name in hierarchy.subtree(top, lambda at: children.get(at, ())):
         if name != top:
             try:

@@ -76,9 +76,12 @@ async def _probed(client: KubeClient, namespace: str) -> probe.Probed:
         return probe.Probed(False, str(error))
 
 
-def troubles(admission: Admission, groups: Sequence[GroupObject], now: int) -> list[Trouble]:
-    """Return why these groups may not be what the cluster enforces, the worst first; `now` is in milliseconds."""
-    from bizrq.api.enforcement import PAUSED, is_stated, stale, stated
+def troubles(admission: Admission, groups: Sequence[GroupObject], now: int, pause: str = "") -> list[Trouble]:
+    """Return why these groups may not be what the cluster enforces, the worst first; `now` is in milliseconds.
+
+    `pause` says what the marker of a pause says, "" where it is not known; groups may say it, too.
+    """
+    from bizrq.api.enforcement import PAUSED, is_stated, stale, stated, while_paused
 
     found: list[Trouble] = []
     registered = is_stated(groups) if admission.registered is None else admission.registered
@@ -88,7 +91,9 @@ def troubles(admission: Admission, groups: Sequence[GroupObject], now: int) -> l
     if registered is False:
         said = stated(groups)
         why = "the webhooks are not registered, so nothing is refused"
-        if said is not None and said.reason == PAUSED:
+        if pause:
+            why = while_paused(pause)
+        elif said is not None and said.reason == PAUSED:
             why = said.message
         found.append(Trouble(NOT_ENFORCED, f"quota is not enforced: {why}"))
     elif admission.said == probe.ACCEPTED:

@@ -21,6 +21,7 @@ from bizrq.figures.state.reader import Reader
 from bizrq.figures.words import duration, few
 from bizrq.kube.client import ApiError, Forbidden, KubeClient, Resource
 from bizrq.kube.lease import LEASES
+from bizrq.store import pause as markers
 from bizrq.store import processes
 from bizrq.store.groups import GROUPS, without_managed_fields
 from bizrq.units.text import counted
@@ -72,6 +73,8 @@ class Glance:
     watch: Heard | None = None
     #: The version of a `bizrq up` that runs, "" for none and where that is not known.
     up: str = ""
+    #: What the marker of a pause says; "" without one, and where it may not be read.
+    pause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ async def look(client: KubeClient, namespace: str) -> Glance:
         tuple(dict.fromkeys(f"{kind}s in {where}" for kind, where, _ in sorted(reader.unread))),
         watch,
         up,
+        await _pause(client, namespace),
     )
 
 
@@ -161,6 +165,13 @@ async def _running(client: KubeClient, namespace: str, now: int) -> tuple[Heard 
     return min(found, key=lambda heard: heard.at, default=None), up
 
 
+async def _pause(client: KubeClient, namespace: str) -> str:
+    try:
+        return str(await markers.read(client, namespace) or "")
+    except ApiError:
+        return ""
+
+
 async def _groups(client: KubeClient) -> tuple[GroupObject, ...] | None:
     try:
         items, _ = await client.list(GROUPS, transform=without_managed_fields)
@@ -198,7 +209,7 @@ async def _images(reader: Reader, namespace: str) -> dict[str, str]:
 def report(seen: Glance) -> Report:
     """Judge what was read."""
     groups = seen.groups or ()
-    problems = [Remark(each.reason, each.message) for each in troubles(seen.admission, groups, seen.now)]
+    problems = [Remark(each.reason, each.message) for each in troubles(seen.admission, groups, seen.now, seen.pause)]
     problems += _of_leader(seen)
     if names := _named(groups, "Ready", "False"):
         problems.append(Remark(NOT_READY, f"cannot be counted, so nothing in them may grow: {few(names)}"))
@@ -340,7 +351,7 @@ def _watches(seen: Glance) -> str:
     watch = seen.watch
     if watch is None:
         return "unknown"
-    return f"the oldest is of {watch.resource}: {watch.process} last heard of it {_ago(seen, watch.at)}"
+    return f"oldest: {watch.resource}, last event or bookmark {_ago(seen, watch.at)}, in {watch.process}"
 
 
 def _counts(seen: Glance) -> str:

@@ -38,7 +38,7 @@ from tests.support.objects import DEPLOYMENTS, Object, group
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HERE = "bizrq-system"
-HEALTHY = "nothing is wrong\n"
+HEALTHY = "no problems found\n"
 REQUIRED = configuration(None, None)
 CLIENT_CA = make_ca(datetime.now(UTC)).certificate_pem.decode()
 
@@ -327,7 +327,7 @@ async def test_on_a_real_api_server_nothing_is_wrong_but_the_pods_that_no_node_r
     bizrq = really_installed
     assert await only_lacks_nodes(bizrq)
     before = await bizrq("doctor", "--pre")
-    assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
+    assert (before.code, before.out) == (0, "ready to install\n")
     person = await bizrq("doctor", "--pre", "--as", "nobody-in-particular")
     assert person.code == 1
     assert "rights: you may not " in person.out
@@ -437,7 +437,7 @@ async def test_a_cluster_without_bizrq_can_take_it_and_doctor_says_that_it_is_no
         async with KubeClient.from_kubeconfig(path) as client:
             bare = Bizrq(path, client)
             before = await bare("doctor", "--pre")
-            assert (before.code, before.out) == (0, "nothing stands in the way of an install\n")
+            assert (before.code, before.out) == (0, "ready to install\n")
             result = await bare("doctor")
             assert result.code == 1
             assert result.out == (

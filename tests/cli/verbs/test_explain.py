@@ -107,9 +107,9 @@ async def test_an_object_that_is_not_charged_or_not_countable_says_why(bizrq: Bi
         ("pods", "pods is a kind: name the workload too, as in pod/NAME"),
         ("deploymint/chat", "deploymint is not a counted kind; the nearest of 26: deployment"),
         ("nlp vision", "nlp is a group: explain takes one at a time, or one workload as KIND/NAME"),
-        ("a b c", "a b c: give one group, or one workload as KIND/NAME"),
-        ("deploy/", "deploy/: give one group, or one workload as KIND/NAME"),
-        ("nlp -f x", "give either a group"),
+        ("a b c", "a b c: name one group, or one workload as KIND/NAME"),
+        ("deploy/", "deploy/: name one group, or one workload as KIND/NAME"),
+        ("nlp -f x", "name a group or a workload"),
     ],
 )
 async def test_a_bad_name_is_exit_2_in_one_line(bizrq: Bizrq, words: str, expected: str) -> None:

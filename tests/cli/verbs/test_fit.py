@@ -220,7 +220,7 @@ async def test_an_unreadable_manifest_is_one_line(bizrq: Bizrq, tmp_path: Path, 
             assert result.err.startswith("bizrq: ")
             assert expected in result.err
             assert result.err.count("\n") == 1
-    assert (await bizrq("explain")).err == "bizrq: give either a group, a workload as KIND/NAME, or manifests with -f\n"
+    assert (await bizrq("explain")).err == "bizrq: name a group or a workload (KIND/NAME), or pass manifests with -f\n"
     assert (await bizrq("fit")).code == 2
 
 

@@ -69,7 +69,7 @@ KEPT_CLIENTS = "bizrq: kept: the client CA, and --client-name 'api'; --no-client
 KEPT_ADDRESSES = "bizrq: kept: --api-server-cidr 10.1.0.0/24, fd00::/64; --no-api-server-cidr removes it"
 NOBODY = "nobody may charge a group yet: bizrq allow USER GROUP gives the right; docs/rights.md"
 STRANGERS = (
-    "everybody who reaches the port of the webhooks can forge a review: give --client-ca and --client-name, or "
+    "everybody who reaches the port of the webhooks can forge a review: pass --client-ca and --client-name, or "
     '--api-server-cidr; docs/operations.md, "Who may ask"'
 )
 FIRST = f"bizrq: {NOBODY}\nbizrq: {STRANGERS}\n"
@@ -260,13 +260,13 @@ async def test_the_clients_of_the_webhooks_are_installed_and_kept_until_a_flag_r
             None,
             ("--no-client-ca", "--client-ca", "--client-name"),
             "the installed webhooks have --client-ca, and what it says cannot be read from configmap/bizrq-client-ca "
-            "and deployment/bizrq-webhooks: give --client-ca and --client-name, or --no-client-ca",
+            "and deployment/bizrq-webhooks: pass --client-ca and --client-name, or --no-client-ca",
         ),
         (
             "NetworkPolicy",
             {"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}},
             ("--no-api-server-cidr", "--api-server-cidr"),
-            "networkpolicy/bizrq-webhooks is not as install made it: give --api-server-cidr, or --no-api-server-cidr",
+            "networkpolicy/bizrq-webhooks is not as install made it: pass --api-server-cidr, or --no-api-server-cidr",
         ),
     ],
 )
@@ -445,7 +445,7 @@ async def test_an_image_of_another_repository_stays_and_is_named_if_its_tag_is_a
     installed: Bizrq, client: KubeClient
 ) -> None:
     base, mine = ("install", "-n", "default", "--no-wait"), version("bizrq")
-    older = f"the processes stay those of the image {{}}: give --image with that of version {mine}"
+    older = f"the processes stay those of the image {{}}: pass --image with that of version {mine}"
     for image, said in (
         ("r.corp:5000/bizrq:0.0.1", [older]),
         ("r.corp:5000/bizrq:v0.0.1", [older]),
@@ -484,7 +484,7 @@ async def test_a_flag_of_somebody_else_is_not_taken_away_silently(installed: Biz
         await _edit(client, lambda command, flag=flag, value=value: _with(command, flag, value))
         refused = await installed(*base[:-4])
         assert (refused.code, refused.out) == (2, "")
-        assert refused.err == f"bizrq: deployment/bizrq-webhooks is not as install made it: give {flag}\n"
+        assert refused.err == f"bizrq: deployment/bizrq-webhooks is not as install made it: pass {flag}\n"
         assert (await installed(*base[:-4], flag, {"--drain-delay": "7"}.get(flag, "info"))).code == 0
     await client.patch(DEPLOYMENTS, "bizrq-webhooks", {"spec": {"replicas": 0}}, namespace="default")
     started = await installed(*base)
@@ -851,8 +851,8 @@ async def test_a_bad_call_is_exit_2(installed: Bizrq, arguments: list[str]) -> N
         ),
         (".", "api", "--client-ca . cannot be read: Is a directory; name the PEM file of the CA"),
         ("/dev/null", "api", "--client-ca /dev/null holds no PEM certificate; name the CA of the API server's client"),
-        ("none.crt", "", "--client-name is empty: give the common name of the API server's client certificate"),
-        ("none.crt", " ", "--client-name is empty: give the common name of the API server's client certificate"),
+        ("none.crt", "", "--client-name is empty: pass the common name of the API server's client certificate"),
+        ("none.crt", " ", "--client-name is empty: pass the common name of the API server's client certificate"),
         ("none.crt", None, "--client-ca needs --client-name: the common name of the API server's client certificate"),
         (None, "api", "--client-name needs --client-ca: the CA of the API server's client certificate"),
     ],

@@ -13,6 +13,7 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound
 from bizrq.settings import load
 from bizrq.store import pause
 from tests.cli.conftest import Bizrq
+from tests.cli.test_pager import on_a_terminal
 from tests.support.cluster import Cluster, eventually, has_kinds
 from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
@@ -75,6 +76,11 @@ async def test_a_pause_admits_everything_though_all_processes_are_dead(run: Bizr
     assert marker is not None
     assert str(marker) == first
 
+    # No controller has told the groups.
+    status = await run("status", *HERE)
+    said = f"quota is not enforced: {first}; nothing is refused until bizrq resume"
+    assert (status.code, status.plain.splitlines()[0]) == (1, f"PROBLEM   {said}")
+
     again = await run("pause", *HERE, "--yes", "--reason", "another")
     assert (again.code, again.out.splitlines()) == (0, ["no webhooks were registered", first, second])
 
@@ -88,6 +94,8 @@ async def test_resume_says_what_is_missing(run: Bizrq, client: KubeClient) -> No
     alone = await run("resume", *HERE, "--timeout", "1")
     assert (alone.code, alone.out) == (3, "resumed\n")
     assert alone.err.startswith("bizrq: nothing is checked yet: the webhooks are not registered; no controller leads: ")
+    code, seen = await on_a_terminal(run, "bizrq resume -n default --timeout 1", 40)
+    assert (code, seen.splitlines()[1]) == (3, "waiting up to 1 s until the webhooks are registered")
     await register(client)
     untrusted = await run("resume", *HERE, "--timeout", "1")
     assert (untrusted.code, untrusted.out) == (3, "bizrq was not paused\n")
@@ -102,10 +110,14 @@ async def test_resume_says_what_is_missing(run: Bizrq, client: KubeClient) -> No
 async def test_nobody_to_ask_and_a_namespace_that_is_not_there_change_nothing(run: Bizrq, client: KubeClient) -> None:
     await register(client)
     asked = await run("pause", *HERE)
-    assert (asked.code, asked.out, asked.err) == (2, "", "bizrq: nobody can be asked here: give --yes\n")
+    assert (asked.code, asked.out, asked.err) == (
+        2,
+        "",
+        "bizrq: cannot ask for confirmation without a terminal: pass --yes\n",
+    )
     nowhere = await run("pause", "-n", "nowhere", "--yes")
     assert (nowhere.code, nowhere.out) == (2, "")
-    assert "there is no namespace nowhere: give --namespace" in nowhere.err
+    assert "there is no namespace nowhere: pass --namespace" in nowhere.err
     assert await registered(client)
     await client.delete(REGISTRATIONS, registration.NAME)
 

@@ -59,7 +59,7 @@ async def test_a_healthy_installation_is_well(healthy: Bizrq) -> None:
     result = await healthy("status")
     assert (result.code, result.err) == (0, "")
     lines = result.ageless.splitlines()
-    assert lines[0] == "well      quota is enforced, and the counts are current"
+    assert lines[0] == "healthy   quota is enforced, and the counts are current"
     assert lines[1].startswith("versions  bizrq 0.1.0, Kubernetes v1.")
     assert lines[1].endswith(", webhooks bizrq:1, controller bizrq:1")
     assert lines[2] == "webhooks  registered, and answer"
@@ -67,7 +67,7 @@ async def test_a_healthy_installation_is_well(healthy: Bizrq) -> None:
     assert lines[5] == "counts    the last recount was AGO ago, the oldest AGO ago (nlp)"
     assert lines[6] == "groups    1 group, 1 ready, 0 over quota, 0 with exhausted hours"
     found = json.loads((await healthy("status", "-o", "json")).out)
-    assert (found["state"], found["problems"], found["notices"], found["unknown"]) == ("well", [], [], [])
+    assert (found["state"], found["problems"], found["notices"], found["unknown"]) == ("healthy", [], [], [])
     assert found["webhooks"] == {"registered": True, "answer": True, "enforcedByGroups": True}
     assert found["versions"]["controller"] == "bizrq:1"
     assert found["counts"]["groups"] == 1
@@ -80,9 +80,9 @@ async def test_a_registration_that_is_gone_is_said_first(healthy: Bizrq) -> None
         found = json.loads((await healthy("status", "-o", "json")).out)
     assert result.code == 1
     said = "quota is not enforced: the webhooks are not registered, so nothing is refused"
-    assert result.plain.splitlines()[0] == f"WRONG     {said}"
+    assert result.plain.splitlines()[0] == f"PROBLEM   {said}"
     assert found["problems"] == [{"reason": "NotEnforced", "message": said}]
-    assert found["state"] == "wrong"
+    assert found["state"] == "unhealthy"
 
 
 async def test_webhooks_that_do_not_answer_are_said_first(healthy: Bizrq) -> None:
@@ -93,7 +93,7 @@ async def test_webhooks_that_do_not_answer_are_said_first(healthy: Bizrq) -> Non
     async with changed(healthy.client, REGISTRATION, "bizrq", {"webhooks": webhooks}):
         result = await healthy("status")
     assert result.code == 1
-    assert result.plain.startswith("WRONG     the webhooks do not answer: ")
+    assert result.plain.startswith("PROBLEM   the webhooks do not answer: ")
 
 
 async def test_a_definition_that_takes_a_name_of_kubernetes_is_a_notice(healthy: Bizrq) -> None:
@@ -221,10 +221,10 @@ async def test_the_age_of_the_oldest_watch_is_shown(tmp_path: Path) -> None:
         seen = await glance.look(client, "bizrq-system")
     assert seen.watch is not None
     assert (seen.watch.process, seen.watch.resource) == ("bizrq-b", "nodes")
-    age = glance.as_json(seen, glance.report(seen), "well")["oldestWatch"]["age"]
+    age = glance.as_json(seen, glance.report(seen), "healthy")["oldestWatch"]["age"]
     assert age >= 73
     [text] = [text for head, text in glance.lines(seen) if head == "watches"]
-    assert re.fullmatch(r"the oldest is of nodes: bizrq-b last heard of it \d+[sm] ago", text)
+    assert re.fullmatch(r"oldest: nodes, last event or bookmark \d+[sm] ago, in bizrq-b", text)
 
 
 async def test_stale_groups_are_counted_and_the_oldest_is_named_first() -> None:
@@ -265,7 +265,7 @@ async def test_a_reader_is_told_what_they_may_not_read(real_cluster: Real) -> No
             said: list[Any] = []
             await eventually(is_settled, 90, lambda: said)
             dee, vic = said
-            assert dee.plain.splitlines()[0].startswith("well ")
+            assert dee.plain.splitlines()[0].startswith("healthy ")
             assert "webhooks unknown, controller unknown" in dee.plain
             assert "leader    unknown" in dee.plain
             assert vic.plain.startswith("unknown   whether the webhooks answer: ")
