@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import pytest_asyncio
 from cryptography.fernet import Fernet
@@ -24,7 +23,7 @@ from bizrq.kube.client import ApiError, Forbidden, KubeClient, NotFound, Resourc
 from bizrq.kube.config import Endpoint, StaticCredentials, from_kubeconfig
 from bizrq.store.groups import GROUPS
 from bizrq.store.hours import STATEMENTS
-from tests.support import audit, objects, records
+from tests.support import accounts, audit, objects, records
 from tests.support.cluster import has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, Object
 from tests.web.conftest import Answer, Browser, Pages, serving_at
@@ -35,7 +34,6 @@ pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 TREE = {"corp": "", "ai": "corp", "nlp": "ai", "vision": "ai"}
 #: Where the workloads of nlp are. The lead may read those of the first.
 OPEN, CLOSED = "default", "closed"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 USER = "system:serviceaccount:default:web-"
 PATHS = (
     *("/", "/tree", "/tree?view=table", "/tree?view=icicle", "/hours", "/hours?period=all", "/hours?view=statements"),
@@ -85,16 +83,9 @@ class Four:
 
 async def token(admin: KubeClient, name: str, *roles: Object) -> str:
     """Return a token of a service account that is bound to these ClusterRoles."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"web-{name}"}}
-    await admin.request("POST", ACCOUNTS, body=orjson.dumps(account))
     for role in roles:
         await admin.create(objects.CLUSTER_ROLES, role)
-        binding = objects.bound(role["metadata"]["name"], name)
-        binding["subjects"] = [{"kind": "ServiceAccount", "name": f"web-{name}", "namespace": "default"}]
-        await admin.create(objects.CLUSTER_ROLE_BINDINGS, binding)
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await admin.request("POST", f"{ACCOUNTS}/web-{name}/token", body=orjson.dumps(review))
-    return orjson.loads(answer)["status"]["token"]
+    return await accounts.bearer(admin, f"web-{name}", *(role["metadata"]["name"] for role in roles))
 
 
 def role(name: str, api_group: str, resources: Sequence[str], *verbs: str) -> Object:
