@@ -256,7 +256,8 @@ async def r31(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outc
             assert "The API server would accept this" in preview.words, preview.words
             answer = await browser.post(path, to_apply(preview), follow=False)
             assert answer.headers.get("Location", "").endswith("?done=changed"), answer.words
-            stored = await stage.client.get(GROUPS, name)
+            # The creators' client has a queue.
+            stored = await stage.watcher.get(GROUPS, name)
             assert stored["spec"]["hard"] == {COUNT: str(amount)}
 
         try:
