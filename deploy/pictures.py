@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,25 @@ from web.credentials.session import CookieNames  # noqa: E402
 from web.reading.visitors import Visitors  # noqa: E402
 
 FOLDER = ROOT / "docs" / "pictures"
+#: Each page on a desktop, there in the dark, and on a phone, side by side.
+EACH = FOLDER / "each"
 _DESKTOP = {"width": 1280, "height": 800}
 _PHONE = {"width": 390, "height": 844}
-#: No picture is higher: what a person sees first matters.
-_HIGHEST = 1000
+#: How each page is taken, and how wide it is in the picture of all three.
+_KINDS: dict[str, tuple[dict[str, Any], int]] = {
+    "desktop": ({"viewport": _DESKTOP}, 640),
+    "dark": ({"viewport": _DESKTOP, "color_scheme": "dark"}, 640),
+    "phone": ({"viewport": _PHONE}, 244),
+}
+#: Pictures of their own, by their files: how, and which page.
+_ALONE = {
+    **{name: ("desktop", name) for name in ("sign-in", "overview", "icicle", "group", "bill", "burn-down", "preview")},
+    **{name: ("desktop", name) for name in ("refusal", "correction", "fit")},
+    "tree-dark": ("dark", "tree"),
+    "group-phone": ("phone", "group-of-workloads"),
+}
+#: No picture is higher: what a person sees first matters. On a phone that is more.
+_HIGHEST, _HIGHEST_ON_PHONE = 1000, 2000
 
 
 def manifests() -> str:
@@ -70,17 +86,16 @@ async def served(box: Sandbox, folder: Path) -> AsyncIterator[str]:
 class Camera:
     """Takes pictures of what one person sees."""
 
-    def __init__(self, page: Page, address: str) -> None:
+    def __init__(self, page: Page, address: str, folder: Path) -> None:
         self.page = page
+        self.folder = folder
         self._address = address
 
     async def open(self, path: str) -> None:
         await self.page.goto(self._address + path)
 
-    async def sign_in(self, token: str) -> None:
-        await self.page.get_by_label("Token").fill(token)
-        await self.page.get_by_role("button", name="Sign in").click()
-        await self.page.get_by_role("heading", name="Overview").wait_for()
+    async def fill(self, label: str, text: str) -> None:
+        await self.page.get_by_label(label, exact=True).fill(text)
 
     async def press(self, button: str) -> None:
         await self.page.get_by_role("button", name=button, exact=True).click()
@@ -91,35 +106,48 @@ class Camera:
         size = self.page.viewport_size
         assert size is not None  # noqa: S101 each context has one
         height = await self.page.evaluate("() => document.querySelector('.foot').getBoundingClientRect().bottom")
-        clip: Any = {"x": 0, "y": 0, "width": size["width"], "height": min(height + 1, _HIGHEST)}
-        await self.page.screenshot(path=FOLDER / f"{name}.png", clip=clip, full_page=True, animations="disabled")
+        most = _HIGHEST if size == _DESKTOP else _HIGHEST_ON_PHONE
+        clip: Any = {"x": 0, "y": 0, "width": size["width"], "height": min(height + 1, most)}
+        path = self.folder / f"{name}.png"
+        await self.page.screenshot(path=path, clip=clip, full_page=True, animations="disabled")
 
 
-async def desktop(camera: Camera, token: str) -> None:
-    """Take every page as on a desktop."""
+async def take_all(camera: Camera, token: str) -> None:
+    """Take every page as one person sees it."""
     await camera.open("/sign-in")
     await camera.take("sign-in")
-    await camera.sign_in(token)
+    await camera.fill("Token", token)
+    await camera.press("Sign in")
+    await camera.page.get_by_role("heading", name="Overview").wait_for()
     for name, path in (
         ("overview", "/"),
+        ("tree", "/tree"),
+        ("table", "/tree?view=table"),
         ("icicle", "/tree?view=icicle&resource=limits.cpu"),
         ("group", "/groups/ai"),
+        ("group-of-workloads", "/groups/nlp"),
+        ("new", "/new?parent=ai"),
+        ("delete", "/groups/speech/delete"),
+        ("explain", "/fit?what=deployment/chat&namespace=default"),
         ("bill", "/hours/ai?by=group&by=workload"),
         ("burn-down", "/hours/vision?view=burn-down"),
+        ("statements", "/hours?view=statements"),
+        ("audit", "/hours/ai?view=audit"),
+        ("not-found", "/groups/nothing"),
     ):
         await camera.open(path)
         await camera.take(name)
     await camera.open("/groups/ai/edit")
-    await camera.page.get_by_label("limits.cpu", exact=True).fill("-20")
+    await camera.fill("limits.cpu", "-20")
     await camera.press("Preview")
     await camera.take("preview")
     await camera.open("/groups/nlp/edit")
-    await camera.page.get_by_label("limits.cpu", exact=True).fill("+40")
+    await camera.fill("limits.cpu", "+40")
     await camera.press("Preview")
     await camera.take("refusal")
     await camera.open("/hours/vision/correct")
-    await camera.page.get_by_label("requests.nvidia.com/gpu", exact=True).fill("-4")
-    await camera.page.get_by_label("Reason").fill("node gpu-7 was down")
+    await camera.fill("requests.nvidia.com/gpu", "-4")
+    await camera.fill("Reason", "node gpu-7 was down")
     await camera.press("Preview")
     await camera.take("correction")
     await camera.open("/fit")
@@ -128,32 +156,38 @@ async def desktop(camera: Camera, token: str) -> None:
     await camera.take("fit")
 
 
-async def _shown(browser: Browser, address: str, **kind: Any) -> Camera:
-    context = await browser.new_context(**kind)
-    camera = Camera(await context.new_page(), address)
-    await camera.open("/sign-in")
-    return camera
+async def beside(browser: Browser, name: str, folder: Path) -> None:
+    """Write the pictures of a page in one."""
+    shown = [
+        f'<img src="data:image/png;base64,{b64encode((folder / kind / f"{name}.png").read_bytes()).decode()}" '
+        f'width="{width}">'
+        for kind, (_, width) in _KINDS.items()
+    ]
+    style = "margin: 0; padding: 8px; display: inline-flex; gap: 8px; align-items: start; background: #8a939f"
+    page = await browser.new_page(viewport={"width": 1564, "height": 100})
+    await page.set_content(f'<body style="{style}">{"".join(shown)}')
+    await page.locator("body").screenshot(path=EACH / f"{name}.png")
+    await page.close()
 
 
 async def main() -> None:
     chromium = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
     if chromium is None:
         raise SystemExit("no chromium on PATH")
-    FOLDER.mkdir(exist_ok=True)
-    keys = Path(tempfile.mkdtemp(prefix="bizrq-pictures-"))
-    async with played() as (box, _), served(box, keys) as address, async_playwright() as playwright:
+    EACH.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bizrq-pictures-"))
+    async with played() as (box, _), served(box, folder) as address, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        await desktop(await _shown(browser, address, viewport=_DESKTOP), box.token)
-        dark = await _shown(browser, address, viewport=_DESKTOP, color_scheme="dark")
-        await dark.sign_in(box.token)
-        await dark.open("/tree")
-        await dark.take("tree-dark")
-        phone = await _shown(browser, address, viewport=_PHONE)
-        await phone.sign_in(box.token)
-        await phone.open("/groups/nlp")
-        await phone.take("group-phone")
+        for kind, (how, _) in _KINDS.items():
+            (folder / kind).mkdir()
+            context = await browser.new_context(**how)
+            await take_all(Camera(await context.new_page(), address, folder / kind), box.token)
+        for name, (kind, page) in _ALONE.items():
+            shutil.copy(folder / kind / f"{page}.png", FOLDER / f"{name}.png")
+        for taken in sorted((folder / "desktop").glob("*.png")):
+            await beside(browser, taken.stem, folder)
         await browser.close()
-    shutil.rmtree(keys)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

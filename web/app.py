@@ -77,7 +77,7 @@ class Web:
         self._streams = Streams()
         self._cache = ViewCache(settings.catalog)
         self._stopping = False
-        app = web.Application()
+        app = web.Application(middlewares=[self._without_path])
         self._listener = Listener(app, BOUNDS, broken=self._broken)
         self._routes(app)
 
@@ -155,6 +155,17 @@ class Web:
         response = self._failed(Problem(HTTPStatus.EXPECTATION_FAILED, "Nothing but 100-continue can be expected."))
         self._guarded(response)
         response.force_close()
+        return response
+
+    @web.middleware
+    async def _without_path(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer what asks for no path, such as CONNECT and OPTIONS *: no route has it."""
+        if request.match_info.http_exception is None:
+            return await handler(request)
+        response = self._failed(_no_page())
+        self._guarded(response)
         return response
 
     def _broken(self, status: int) -> web.Response:
@@ -309,7 +320,7 @@ class Web:
         return web.Response(status=503, text=why) if why else web.Response(text="ok")
 
     async def _unknown(self, request: web.Request, body: bytes) -> web.Response:
-        raise Problem(HTTPStatus.NOT_FOUND, "There is no such page.", "Check the address.")
+        raise _no_page()
 
     async def _asset(self, request: web.Request, body: bytes) -> web.Response:
         asset = assets.by_address().get(request.path)
@@ -402,6 +413,10 @@ class Web:
                 await self.visitors.forget(admitted.visitor)
             session.forget(response, self._names)
         return response
+
+
+def _no_page() -> Problem:
+    return Problem(HTTPStatus.NOT_FOUND, "There is no such page.", "Check the address.")
 
 
 def _too_large() -> Problem:

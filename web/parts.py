@@ -47,9 +47,16 @@ Cell = Element | str
 def table(
     columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]], *, caption: str = "", label: str = ""
 ) -> Element:
-    """Return a table; the first cell of each row is its head. On a narrow screen each row becomes a block."""
+    """Return a table; the first cell of each row is its head. A column in which no row has anything is left out.
+
+    On a narrow screen each row becomes a block.
+    """
+    lines = list(rows)
+    if lines:
+        kept = [number for number in range(len(columns)) if not number or any(line[number] != "" for line in lines)]
+        columns, lines = [columns[n] for n in kept], [[line[n] for n in kept] for line in lines]
     heads = [element("th", shown(c.head), scope="col", **({"class_": "n"} if c.is_number else {})) for c in columns]
-    body = [_row(columns, row) for row in rows]
+    body = [_row(columns, line) for line in lines]
     parts = [element("caption", caption)] if caption else []
     named = {"aria_label": label} if label else {}
     made = element(

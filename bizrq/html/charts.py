@@ -18,8 +18,10 @@ from bizrq.html.elements import element
 WIDTH: Final = 480
 #: The height of a text, the most intervals of an axis, the least distance of two texts, and the widest column.
 LETTER, _INTERVALS, _GAP, _COLUMN = 12, 4, 8, 80
-#: Of a bar chart: the height of a row, and where its bar begins. Of columns: their top, and their height.
-_ROW, _BAR, _TOP, _TALL = 36, 18, 20, 180
+#: Of a bar chart: the height of a row, where its bar begins, and where its label does, beside the axis.
+_ROW, _BAR, _BESIDE = 36, 18, 4
+#: Of columns: their top, and their height.
+_TOP, _TALL = 20, 180
 #: Colours for viewers that ignore the style sheet: visible on white and on black.
 _COLORS = {
     "bar": "#3b7dc4",
@@ -105,7 +107,7 @@ def bar_chart(title: str, rows: Sequence[Bar], one: int, suffix: str = "") -> El
         text = _cut(row.text, WIDTH * 2 // 3)
         parts = [
             element("title", f"{row.label}: {row.text}"),
-            element("text", _cut(row.label, WIDTH - text_width(text) - _GAP), x=0, y=top + LETTER),
+            element("text", _cut(row.label, WIDTH - text_width(text) - _GAP - _BESIDE), x=_BESIDE, y=top + LETTER),
             element("text", text, x=WIDTH, y=top + LETTER, text_anchor="end"),
             _box("rest", zero, top + _BAR, at["limit"] - zero, 10),
             _box("later", zero, top + _BAR, _visible(row.later, at["later"] - zero), 10),

@@ -48,9 +48,11 @@ def burn_down(title: str, known: Sequence[Moment], later: Sequence[Moment], one:
         drawn.append(frame.line("ahead", _LATER_COLOR, [known[-1], *later]))
     drawn += [frame.mark("past", _LEFT_COLOR, each) for each in known]
     drawn += [frame.mark("ahead", _LATER_COLOR, each) for each in later if each.label]
-    drawn += _labels(frame, [each for each in moments if each.label])
+    # An amount below the lowest mark moves the labels down.
+    bottom = max([_TOP + _TALL, *(frame.below(each) for each in later if each.label)])
+    drawn += _labels(frame, [each for each in moments if each.label], bottom + LETTER + 8)
     drawn += _amounts(frame, known, later)
-    height = _TOP + _TALL + 2 * LETTER + 4
+    height = bottom + 2 * LETTER + 4
     parts = (element("title", title), *drawn)
     return element("svg", *parts, role="img", aria_label=title, viewBox=f"0 0 {WIDTH} {height}")
 
@@ -84,6 +86,10 @@ class _Frame:
         start = max(self.left, min(self.x(moment.at) - width // 2, WIDTH - width))
         return start, start + width
 
+    def below(self, moment: Moment) -> int:
+        """Return where a text below the mark of a moment stands."""
+        return self.y(moment.amount) + LETTER + 6
+
     def line(self, kind: str, color: str, moments: Sequence[Moment], dashes: str = "") -> Element:
         # Tenths keep a straight line straight.
         tenths = ((self._x(each.at, 10), self._y(each.amount, 10)) for each in moments)
@@ -97,15 +103,14 @@ class _Frame:
         return element("circle", title, class_=f"mark {kind}", fill=color, cx=x, cy=y, r=_MARK)
 
 
-def _labels(frame: _Frame, moments: Sequence[Moment]) -> Iterator[Element]:
+def _labels(frame: _Frame, moments: Sequence[Moment], y: int) -> Iterator[Element]:
     """Yield the labels below the axis, from the last to the first, each where it does not touch another one."""
     taken: list[tuple[int, int]] = []
     for moment in reversed(moments):
         start, end = frame.span(moment, moment.label)
         if all(end + _GAP <= left or right + _GAP <= start for left, right in taken):
             taken.append((start, end))
-            x, y = (start + end) // 2, _TOP + _TALL + LETTER + 8
-            yield element("text", moment.label, class_="tick", x=x, y=y, text_anchor="middle")
+            yield element("text", moment.label, class_="tick", x=(start + end) // 2, y=y, text_anchor="middle")
 
 
 def _amounts(frame: _Frame, known: Sequence[Moment], later: Sequence[Moment]) -> Iterator[Element]:
@@ -113,9 +118,7 @@ def _amounts(frame: _Frame, known: Sequence[Moment], later: Sequence[Moment]) ->
     taken: list[tuple[int, int, int]] = []
     for moment in (*known[::-1], *later[::-1]):
         start, end = frame.span(moment, moment.text)
-        at = frame.y(moment.amount)
-        lower = at + LETTER + 6
-        y = lower if moment in later and lower <= _TOP + _TALL else max(LETTER, at - 8)
+        y = frame.below(moment) if moment in later else max(LETTER, frame.y(moment.amount) - 8)
         beside = (
             abs(y - other) >= LETTER + 2 or end + _GAP <= left or right + _GAP <= start for left, right, other in taken
         )

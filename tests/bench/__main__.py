@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.bench import admission, core, hours, recounts, scrapes, start
+from tests.bench import admission, core, hours, pages, recounts, scrapes, start
 from tests.bench.arena import arena
 from tests.support.binaries import why_not_real
 
@@ -36,6 +36,7 @@ ALONE = {
     "B12": core.below,
     "B13": recounts.recounts,
     "B15": scrapes.scrapes,
+    "B18": pages.of_many_groups,
 }
 ON_CLUSTER = {
     "B1": admission.hot_group,
@@ -45,6 +46,7 @@ ON_CLUSTER = {
     "B8": admission.capacity_back,
     "B14": admission.beside_hours,
     "B16": admission.paced,
+    "B17": pages.beside_pages,
     # Last: it puts a registration of its own in place of the others'.
     "B6": admission.cold_start,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,17 +12,14 @@ import pytest_asyncio
 import crds
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
-from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal
+from tests.support import audit
+from tests.support.cluster import Cluster, eventually, has_kinds, refusal
 from tests.support.objects import DEPLOYMENTS, deployment, group
 from tests.support.serving import Parts
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
-_POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
+_RULES = """\
   - level: Metadata
     resources: [{group: apps, resources: [deployments]}]
   - level: None
@@ -34,10 +30,7 @@ rules:
 async def audited(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[KubeClient, Path]]:
     """A client of an API server that asks a webhook, and the file of its audit log."""
     folder = tmp_path_factory.mktemp("audited")
-    policy, log = folder / "policy.yaml", folder / "audit.log"
-    policy.write_text(_POLICY)
-    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=blocking"]
-    real = Real(folder, controllers="namespace-controller", flags={"kube-apiserver": flags})
+    real, log = audit.audited(folder, _RULES)
     await asyncio.to_thread(real.start)
     try:
         cluster = Cluster(real.version, real.kubeconfig)
@@ -62,14 +55,13 @@ async def test_group_and_reason_are_in_the_audit_log(audited: tuple[KubeClient, 
     await eventually(counted, 60, "the group is counted")
     await client.create(DEPLOYMENTS, deployment("fits", "nlp", 1))
     assert "exceeded quota" in str(await refusal(client.create(DEPLOYMENTS, deployment("web", "nlp", 3))))
-    events = [json.loads(line) for line in log.read_text().splitlines()]
     told = {
         event["responseStatus"]["code"]: {
             key.removeprefix("workloads.quota.biz.group/"): value
             for key, value in event["annotations"].items()
             if key.startswith("workloads.quota.biz.group/")
         }
-        for event in events
+        for event in audit.events(log)
         if event["verb"] == "create"
     }
     assert told == {201: {"group": "nlp"}, 403: {"group": "nlp", "reason": "QuotaExceeded"}}

@@ -108,6 +108,13 @@ STAGED = (
         # On a busy machine an edit has to get through, however long it takes.
         {"edits": 3, "concurrency": 20, "p99": 60.0},
     ),
+    Experiment(
+        "R31",
+        races.r31,
+        "every edit is applied as it was previewed; p99 under 2 s",
+        {"edits": 200, "concurrency": 200, "p99": 2.0},
+        {"edits": 3, "concurrency": 20, "p99": 60.0},
+    ),
 )
 
 #: On a cluster where they start and stop what they need.

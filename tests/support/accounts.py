@@ -19,6 +19,7 @@ from bizrq.settings import load
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.kinds.registry import Registry
+from tests.support import objects
 from tests.support.cluster import Cluster, eventually, write_kubeconfig
 
 #: Where bizrq runs.
@@ -69,12 +70,23 @@ async def store(admin: KubeClient, documents: Iterable[dict[str, Any]]) -> None:
                 await admin.patch(resource, metadata["name"], rules, namespace=namespace)
 
 
-async def token_of(admin: KubeClient, account: str) -> str:
+async def token_of(admin: KubeClient, account: str, namespace: str = SYSTEM) -> str:
     """Return a token of this service account."""
     spec = {"expirationSeconds": _SECONDS}
     body = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
-    path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     return orjson.loads(await admin.request("POST", path, body=body))["status"]["token"]
+
+
+async def bearer(admin: KubeClient, name: str, *roles: str) -> str:
+    """Return a token of a new service account in the namespace default, bound to these ClusterRoles."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    await admin.request("POST", "/api/v1/namespaces/default/serviceaccounts", body=orjson.dumps(account))
+    for role in roles:
+        binding = objects.bound(role, name)
+        binding["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": "default"}]
+        await admin.create(objects.CLUSTER_ROLE_BINDINGS, binding)
+    return await token_of(admin, name, "default")
 
 
 async def kubeconfig_of(admin: KubeClient, cluster: Cluster, account: str, folder: Path) -> Path:

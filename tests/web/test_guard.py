@@ -85,6 +85,8 @@ async def test_a_form_that_is_too_large_is_refused_with_413_and_one_that_is_no_f
         (b"\x16\x03\x01s3cret\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"s3cret" * 20_000 + b"\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: <b>s3cret\r\n\r\n", b"417"),
+        (b"CONNECT s3cret:443 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"404"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"404"),
     ],
 )
 async def test_a_broken_request_is_answered_by_a_page_of_ours_that_quotes_nothing(

@@ -34,6 +34,7 @@ from web.pages.group import group
 from web.pages.overview import overview
 from web.pages.statements import stated
 from web.pages.tree import tree
+from web.reading.recent import RecentAnswer
 from web.reading.rights import Rights
 from web.reading.views import ViewCache
 from web.reading.visitors import Seen, Visitor
@@ -120,8 +121,8 @@ class Reader:
     async def group(self, name: str, seen: Seen) -> GroupObject:
         return seen.groups[name]
 
-    async def get(self, question: str, make: object, seconds: float) -> object:
-        return self.workloads if question.startswith("workloads") else self.events
+    async def get(self, question: str, make: object, seconds: float, *, follows: bool) -> RecentAnswer[Any]:
+        return RecentAnswer(self.workloads if question.startswith("workloads") else self.events, 0)
 
     def state(self, scope: object) -> str:
         return ""

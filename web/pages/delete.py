@@ -51,7 +51,7 @@ async def ask(visit: Visit) -> web.StreamResponse:
         element("div", button, back, class_="row"),
         class_="card",
     )
-    return await _show(visit, stored, [*said, sent, *await _freed(visit, wire.from_dict(stored))])
+    return await _show(visit, stored, [*said, *await _freed(visit, wire.from_dict(stored)), sent])
 
 
 def _refused(error: ApiError) -> Element:

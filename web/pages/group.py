@@ -13,17 +13,20 @@ from bizrq.figures.describe import OF_EVENTS, GroupEvent, amounts_text, leftover
 from bizrq.figures.groups.relatives import Relatives, relatives_below
 from bizrq.figures.groups.view import GroupView, ResourceView, group_view
 from bizrq.figures.simulate.charged import ChargedWorkload, ChargedWorkloads, charged_to
+from bizrq.units.text import counted
 from bizrq.units.times import format_timestamp
 from web import parts
 from web.html import Element, element, shown
 from web.parts import UNSEEN, Cell, TableColumn
 from web.problems import Problem
 from web.reading.hub import ShownGroups
+from web.reading.recent import RecentAnswer
 from web.reading.views import Views
 from web.reading.visitors import Seen
 from web.visit import Live, Visit, answer, group_address
 
 #: Seconds for which the workloads and events of a group are shown again: to find them takes a request for each kind.
+#: Where that takes long, a page that is open shows them for longer.
 _RECENT = 10.0
 #: The most rows of a list in the page.
 _MOST = 200
@@ -49,7 +52,7 @@ async def open_group(visit: Visit) -> web.StreamResponse:
 async def group(visit: Visit) -> web.StreamResponse:
     name = visit.request.match_info["name"]
     seen, found, view = await find(visit, name)
-    workloads, events = await _recent(visit, seen, view)
+    workloads, events = await _found(visit, seen, view)
     content: list[Cell] = []
     if done := _DONE.get(visit.request.query.get("done", "")):
         content.append(parts.notice("good", done))
@@ -66,7 +69,7 @@ async def group(visit: Visit) -> web.StreamResponse:
         parts.card("Workloads, the most expensive first", *_workloads(view, workloads)),
         *_children(found, view, seen),
         *_held(view),
-        element("div", _conditions(view), _events(events), class_="columns"),
+        element("div", _conditions(view), _events(events.value), class_="columns"),
     ]
     shown_groups = frozenset({name, view.parent} - {""})
     # With its children and its siblings, also those that are created while somebody looks.
@@ -84,14 +87,21 @@ async def find(visit: Visit, name: str) -> tuple[Seen, Views, GroupView]:
     return seen, found, view
 
 
-async def _recent(visit: Visit, seen: Seen, view: GroupView) -> tuple[ChargedWorkloads, Sequence[GroupEvent] | None]:
+async def _found(
+    visit: Visit, seen: Seen, view: GroupView
+) -> tuple[RecentAnswer[ChargedWorkloads], RecentAnswer[Sequence[GroupEvent] | None]]:
     client, settings, visitor = visit.visitor.client, visit.settings, visit.visitor
     groups = list(seen.groups.values()) if view.name in seen.groups else [*seen.groups.values(), view.group]
+    uid, follows = view.group.metadata.uid, visit.wants_fragment
+    recent = visitor.recent
     return await asyncio.gather(
-        visitor.recent.get(f"workloads {view.name}", lambda: charged_to(client, settings, groups, view.name), _RECENT),
-        visitor.recent.get(
-            f"events {view.group.metadata.uid}", lambda: read_events(client, view.group.metadata.uid), _RECENT
+        recent.get(
+            f"workloads {view.name}",
+            lambda: charged_to(client, settings, groups, view.name),
+            _RECENT,
+            follows=follows,
         ),
+        recent.get(f"events {uid}", lambda: read_events(client, uid), _RECENT, follows=follows),
     )
 
 
@@ -231,14 +241,15 @@ def _facts(found: Views, view: GroupView) -> Element:
     pairs.append(("created", parts.when(metadata.creation_timestamp)))
     if metadata.deletion_timestamp:
         pairs.append(("being deleted since", parts.when(metadata.deletion_timestamp)))
-    counted: Cell = parts.when(status.last_reconcile_time) if status.last_reconcile_time else "not yet"
-    pairs.append(("counted", counted))
+    last: Cell = parts.when(status.last_reconcile_time) if status.last_reconcile_time else "not yet"
+    pairs.append(("counted", last))
     pairs.append(("generation", f"{status.observed_generation} counted of {metadata.generation}"))
     listed = [part for name, text in pairs for part in (element("dt", name), element("dd", text))]
     return parts.card("About", element("dl", *listed, class_="facts"))
 
 
-def _workloads(view: GroupView, found: ChargedWorkloads) -> list[Element]:
+def _workloads(view: GroupView, recent: RecentAnswer[ChargedWorkloads]) -> list[Element]:
+    found = recent.value
     columns = (
         TableColumn("workload"),
         TableColumn("kind"),
@@ -257,7 +268,8 @@ def _workloads(view: GroupView, found: ChargedWorkloads) -> list[Element]:
     said: list[Element] = []
     if rows:
         note = f"The first {_MOST} of {len(ordered)}." if len(ordered) > _MOST else ""
-        hint = "% is the largest share of a ceiling that the workload takes. Not older than 10 seconds."
+        read = f"Read {counted(round(recent.age), 'second')} ago."
+        hint = f"% is the largest share of a ceiling that the workload takes. {read}"
         said = [parts.table(columns, rows, caption=note), element("p", hint, class_="hint")]
     elif not found.missing:
         said = [element("p", "No workload is charged to this group.", class_="soft")]

@@ -98,7 +98,8 @@ async def tree(visit: Visit) -> web.StreamResponse:
     else:
         made = _MADE[asked.view](forest, asked)
         content.append(element("section", element("p", said, class_="hint", role="status"), *made, class_="card"))
-        content.append(parts.legend())
+        if asked.view != "table":
+            content.append(parts.legend())
     above = [_head(asked), _tools(asked, found, visit)]
     return answer(visit, "Tree", content, live=Live(seen), above=above)
 

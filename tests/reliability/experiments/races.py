@@ -1,17 +1,22 @@
-"""R4, R5 and R26: recounts, watches and edits of `hard` that race with admissions."""
+"""R4, R5, R26 and R31: recounts, watches and edits of `hard` that race with admissions."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from bizrq.cli.rbac import CONTROLLER
 from bizrq.kube.client import ApiError, Resource
+from bizrq.kube.config import from_kubeconfig
+from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
 from tests.support.binaries import kubectl as kubectl_program
@@ -20,6 +25,9 @@ from tests.support.cluster import eventually
 from tests.support.objects import DEPLOYMENTS, Object, deployment
 from tests.support.oracle import Recorder
 from tests.support.proxy import Proxy
+from tests.web.conftest import Browser
+from tests.web.test_edit import to_apply
+from web.local import serving
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
@@ -209,13 +217,61 @@ async def _for(seconds: float, ground: Ground, tasks: Any) -> None:
         await asyncio.sleep(min(left, 0.1))
 
 
+#: Edits a group: its name, and the amount to write.
+Edit = Callable[[str, int], Awaitable[None]]
+
+
 async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outcome:
     """A person edits `hard` while so many creators write to the group all the time."""
+    kubectl = None if why_no_kubectl() else kubectl_program()
+
+    async def edit(name: str, amount: int) -> None:
+        spec = {"spec": {"hard": {COUNT: str(amount)}}}
+        if kubectl is None:
+            await stage.client.patch(GROUPS, name, spec)
+            return
+        process = await asyncio.create_subprocess_exec(
+            *(kubectl, "--kubeconfig", stage.cluster.kubeconfig, "patch", "bizrq", name, "--type=merge"),
+            *("-p", json.dumps(spec)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()
+
+    return await _edits(stage, edit, "kubectl patch" if kubectl else "PATCH", edits, concurrency, p99)
+
+
+async def r31(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outcome:
+    """A person edits `hard` on a page of the web UI, and applies what they previewed."""
+    async with serving(from_kubeconfig(stage.cluster.kubeconfig), settings({})) as address:
+        parts = urlsplit(address)
+        browser = Browser(f"http://{parts.netloc}")
+
+        async def edit(name: str, amount: int) -> None:
+            path = f"/groups/{name}/edit"
+            form = await browser.get(path)
+            fields = {"base": form.field("base"), f"hard:{COUNT}": str(amount), "owner": "", "contact": ""}
+            preview = await browser.post(path, {**fields, "step": "preview"})
+            assert "The API server would accept this" in preview.words, preview.words
+            answer = await browser.post(path, to_apply(preview), follow=False)
+            assert answer.headers.get("Location", "").endswith("?done=changed"), answer.words
+            # The creators' client has a queue.
+            stored = await stage.watcher.get(GROUPS, name)
+            assert stored["spec"]["hard"] == {COUNT: str(amount)}
+
+        try:
+            assert (await browser.get(f"/?{parts.query}")).status == 200
+            return await _edits(stage, edit, "form, preview and apply", edits, concurrency, p99)
+        finally:
+            await browser.session.close()
+
+
+async def _edits(stage: Stage, edit: Edit, by: str, edits: int, concurrency: int, p99: float) -> Outcome:
     rng = stage.random("R26")
     name = stage.name()
     await stage.namespace(name)
     await stage.group(name, count="1000000")
-    kubectl = None if why_no_kubectl() else kubectl_program()
     created, numbers = 0, iter(range(10**9))
     over = asyncio.Event()
 
@@ -231,18 +287,6 @@ async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outc
                 expected(error, 429)
             created += 1
 
-    async def edit(number: int) -> None:
-        body = f'{{"spec":{{"hard":{{"{COUNT}":"{1_000_000 + number}"}}}}}}'
-        if kubectl is None:
-            await stage.client.patch(GROUPS, name, {"spec": {"hard": {COUNT: str(1_000_000 + number)}}})
-            return
-        process = await asyncio.create_subprocess_exec(
-            kubectl, "--kubeconfig", stage.cluster.kubeconfig, "patch", "bizrq", name, "--type=merge", "-p", body,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        said, _ = await process.communicate()
-        assert process.returncode == 0, said.decode()
-
     took: list[float] = []
     async with stage.recorder(name) as recorder:
         began = time.monotonic()
@@ -251,7 +295,7 @@ async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outc
             for number in range(1, edits + 1):
                 tasks.check()
                 asked = time.monotonic()
-                await edit(number)
+                await edit(name, 1_000_000 + number)
                 took.append(time.monotonic() - asked)
                 if number % 10 == 0:
                     stage.say(f"{number} edits, the last in {took[-1]:.2f} s")
@@ -268,7 +312,7 @@ async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outc
     worst = took[math.ceil(0.99 * len(took)) - 1]
     missed = [f"p99 {worst:.2f} s, {p99:g} s allowed"] if worst > p99 else []
     return Outcome(
-        f"{edits} edits by {'kubectl patch' if kubectl else 'PATCH'} under {rate:.0f} creates a second of "
+        f"{edits} edits by {by} under {rate:.0f} creates a second of "
         f"{concurrency} creators: p50 {took[len(took) // 2]:.2f} s, p99 {worst:.2f} s, max {took[-1]:.2f} s; "
         f"{revisions} revisions checked",
         missed,
