@@ -812,9 +812,9 @@ def ranked(world: World) -> World:
         View(of(view.works), of(view.coming), aged(view.pods), rank[missed], rank[last_seen]),
         mind._replace(
             notes=tuple((age[uid], group) for uid, group in mind.notes),
-            moves=tuple(move._replace(version=rank[move.version]) for move in mind.moves),
+            moves=tuple(Move(m.name, rank[m.version], m.group) for m in mind.moves),
         ),
-        tuple(p._replace(decided_on=rank[p.decided_on], ended=rank[p.ended]) for p in progress),
+        tuple(Progress(p[0], p[1], rank[p.decided_on], p[3], rank[p.ended]) for p in progress),
         world.restarts,
     )
 
@@ -828,7 +828,12 @@ def _what_counts(progress: Progress, promised: Collection[tuple[str, str, int]])
 
 def _floor(version: int, others: Iterable[int]) -> int:
     """The latest of the other versions that is not later; 0 where all are."""
-    return max((other for other in others if other <= version), default=0)
+    latest = 0
+    if version:
+        for other in others:
+            if latest < other <= version:
+                latest = other
+    return latest
 
 
 # -- What must hold ----------------------------------------------------------------------------------------------------

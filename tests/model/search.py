@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -54,9 +55,14 @@ def search(
     Raises AssertionError beyond `most` worlds.
     """
     _forget()
+    collects = gc.isenabled()
+    # Worlds stay, and refer to one another in no circle: the collector would walk all of them again and again.
+    gc.disable()
     try:
         return _search(start, steps, law, most)
     finally:
+        if collects:
+            gc.enable()
         _forget()
 
 
@@ -71,9 +77,10 @@ def _search(
     while todo:
         world = todo.popleft()
         for says, after in steps(world):
-            if after in came:
+            step = world, says
+            # A look and an entry in one: the hash of a world is most of what either costs.
+            if came.setdefault(after, step) is not step:
                 continue
-            came[after] = (world, says)
             broken = law(world, after)
             if broken is not None:
                 return Finding(len(came), broken, _way(came, after))
