@@ -27,13 +27,13 @@ from tests.controller.conftest import Monotonic
 from tests.reliability import table
 from tests.reliability.experiments.protocol import r25
 from tests.reliability.stage import Ground, Outcome, ground_on, noted, real_on, stage_on, under_way
-from tests.reliability.table import ALONE, KILLED, RUNNING, STAGED, Experiment
+from tests.reliability.table import ALONE, KILLED, REAL, RUNNING, STAGED, Experiment
 from tests.support.binaries import why_not_real
 from tests.support.cluster import Cluster, has_kinds
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 MARK, END_MARK = "<!-- make reliability writes this -->", "<!-- up to here -->"
-IDS = [*sorted((e.id for e in (*STAGED, *ALONE, KILLED, RUNNING)), key=lambda text: int(text[1:])), "R25"]
+IDS = [*sorted((e.id for e in (*STAGED, *ALONE, *REAL, KILLED, RUNNING)), key=lambda text: int(text[1:])), "R25"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class Run:
             return
         async with real_on(folder) as (real, cluster):
             await self._on(cluster, folder)
+            async with self._ground(cluster, folder, has_clock=False) as ground:
+                await self._all(REAL, ground)
             if KILLED.id in self._wanted:
                 # Last: it kills the cluster again and again.
                 async with self._ground(cluster, folder) as ground, stage_on(ground) as stage:
@@ -102,8 +104,8 @@ class Run:
     def _r25(self, size: dict[str, int]) -> Outcome:
         return r25(number=self._seed, **size)
 
-    def _ground(self, cluster: Cluster, folder: Path):
-        clock = Monotonic() if self._short else None
+    def _ground(self, cluster: Cluster, folder: Path, *, has_clock: bool = True):
+        clock = Monotonic() if self._short and has_clock else None
         return ground_on(cluster, folder, seed=self._seed, say=self._say, clock=clock, allowances=self._allowances)
 
     async def _on(self, cluster: Cluster, folder: Path) -> None:

@@ -25,6 +25,7 @@ from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
 from tests.contract.conftest import Answer, Hook, rule, webhook
 from tests.controller.conftest import Monotonic
+from tests.reliability.people import Patient, people_on
 from tests.support.accounts import SYSTEM
 from tests.support.cluster import Cluster, Real, eventually, has_kinds
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, Object, deployment, group
@@ -51,19 +52,15 @@ class Outcome:
     missed: Sequence[str] = ()
 
 
-class Patient(KubeClient):
-    """A client that waits until an API server has given up by itself, which it does after 34 s."""
-
-    async def request(self, method: str, path: str, *, timeout: float | None = None, **how: Any) -> bytes:
-        return await super().request(method, path, timeout=timeout or 60.0, **how)
-
-
 @dataclass
 class Ground:
     """A cluster without bizrq. `clock` is the controllers' own where a test may set it forward."""
 
     cluster: Cluster
+    #: An administrator's.
     client: KubeClient
+    #: Of those whose requests are the load.
+    people: KubeClient
     #: The oracle's, so that its watches wait for nobody.
     watcher: KubeClient
     folder: Path
@@ -232,8 +229,9 @@ async def ground_on(
     async with (
         Patient.from_kubeconfig(cluster.kubeconfig) as client,
         Patient.from_kubeconfig(cluster.kubeconfig) as watcher,
+        people_on(cluster, client) as people,
     ):
-        yield Ground(cluster, client, watcher, folder, seed, say, clock, allowances)
+        yield Ground(cluster, client, people, watcher, folder, seed, say, clock, allowances)
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.reliability.experiments import (
     admission,
+    floods,
     forgeries,
     groups,
     holders,
@@ -15,6 +16,10 @@ from tests.reliability.experiments import (
     kills,
     mutations,
     races,
+    rivals,
+    rollouts,
+    rotations,
+    steady,
     strangers,
     tenants,
 )
@@ -189,6 +194,46 @@ ALONE = (
         },
         # Replicas of both sorts side by side are in tests/e2e/test_allowances.py.
         {"holders": 2, "fits": 80, "beyond": 12, "concurrency": 12, "frozen": (1.5,), "mixed": False, "bound": 75.0},
+    ),
+)
+
+#: On a real cluster alone: processes and people under their own accounts.
+REAL = (
+    Experiment(
+        "R13",
+        rollouts.r13,
+        "no failed call; never over",
+        {"replicas": 3, "burst": 40, "pause": 0.3, "late": 3.0, "drain": 6},
+        {"replicas": 2, "burst": 30, "pause": 0.3, "late": 3.0, "drain": 6},
+    ),
+    Experiment(
+        "R14",
+        floods.r14,
+        "without our priority level it stalls; with it all are stored, p99 under 10 s",
+        {"creates": 300, "seats": 40, "replicas": 3, "p99": 10.0},
+        {"creates": 150, "seats": 40, "replicas": 2, "p99": 10.0},
+    ),
+    Experiment(
+        "R15",
+        rivals.r15,
+        "both say what is stored whenever nobody writes, and write nothing then; I1 to I3 at every revision",
+        {"seconds": 600, "rounds": 10, "quiet": 5, "pause": 0.5, "people": 2},
+        {"seconds": 8, "rounds": 2, "quiet": 2, "pause": 0.1, "people": 1},
+    ),
+    Experiment(
+        "R16",
+        rotations.r16,
+        "no failed call",
+        {"late": (1.0, 60.0, 120.0), "waits": True, "burst": 30, "pause": 1.0},
+        {"late": (0.0, 0.5, 2.0), "waits": False, "burst": 30, "pause": 0.1},
+    ),
+    Experiment(
+        "R22",
+        steady.r22,
+        "memory grows by under 1 MB an hour, descriptors are flat",
+        {"seconds": 3600, "warm": 900, "every": 10, "pause": 1.0, "slope": 1.0, "descriptors": 2, "failures": 0.01},
+        # In seconds memory says nothing: what counts is that all is answered and no descriptor stays.
+        {"seconds": 12, "warm": 4, "every": 0.5, "pause": 0.1, "slope": 1e6, "descriptors": 300, "failures": 0},
     ),
 )
 

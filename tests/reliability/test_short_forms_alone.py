@@ -9,7 +9,8 @@ import pytest
 from tests.controller.conftest import Monotonic
 from tests.reliability.conftest import SEED
 from tests.reliability.stage import Ground, ground_on, real_on, stage_on
-from tests.reliability.table import ALONE, KILLED, Experiment
+from tests.reliability.table import ALONE, KILLED, REAL, Experiment
+from tests.support.cluster import Cluster, Real
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -17,6 +18,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("experiment", ALONE, ids=lambda experiment: experiment.id)
 async def test_an_experiment_in_short(ground: Ground, experiment: Experiment) -> None:
     outcome = await experiment.play(ground, **experiment.short)
+    assert not outcome.missed, outcome
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("experiment", REAL, ids=lambda experiment: experiment.id)
+async def test_an_experiment_of_processes_in_short(real_cluster: Real, tmp_path: Path, experiment: Experiment) -> None:
+    cluster = Cluster(real_cluster.version, real_cluster.kubeconfig)
+    async with ground_on(cluster, tmp_path, seed=SEED) as ground:
+        outcome = await experiment.play(ground, **experiment.short)
     assert not outcome.missed, outcome
 
 

@@ -59,6 +59,8 @@ class Balancer:
         self.tries_others = True
         #: Called with a backend's port and what it says; False withholds it and ends the connection.
         self.passes: Callable[[int, bytes], bool] = lambda _port, _chunk: True
+        #: How many connections came.
+        self.taken = 0
         self._turn = itertools.count()
         self._server: asyncio.Server | None = None
         #: The connections with the backends that took them, 0 before one did.
@@ -84,6 +86,7 @@ class Balancer:
         task = asyncio.current_task()
         assert task is not None
         self._streams[task] = 0
+        self.taken += 1
         try:
             for _ in range(max(1, len(self.backends)) if self.tries_others else 1):
                 if not self.backends:
