@@ -26,7 +26,7 @@ async def r1(stage: Stage, *, requests: int, fits: int, concurrency: int, writes
     missed: list[str] = []
     async with stage.recorder(name) as recorder:
         began = asyncio.get_running_loop().time()
-        asked = creates(stage.client, name, name, requests)
+        asked = creates(stage.people, name, name, requests)
         refused = await answers(asked, concurrency)
         took = asyncio.get_running_loop().time() - began
         refused = await asked_again(asked, refused)
@@ -62,7 +62,7 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
         stage.chaos(half, resource="deployments", operation="CREATE"),
         stage.recorder(name) as recorder,
     ):
-        refused = await answers(creates(stage.client, name, name, requests), concurrency)
+        refused = await answers(creates(stage.people, name, name, requests), concurrency)
         stored = sum(error is None for error in refused)
         other = [e for e in refused if e and not e.message.endswith("chaos")]
         # Under load chaos may not answer the API server in time: that is its refusal too. Ours has none to give.
@@ -82,10 +82,10 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int) -> Ou
     one = stage.name()
     await stage.namespace(one)
     await stage.group(one, count=str(requests))
-    await stage.client.create(DEPLOYMENTS, deployment("w0", one, 0, namespace=one))
+    await stage.people.create(DEPLOYMENTS, deployment("w0", one, 0, namespace=one))
     await stage.counts(one)
     async with stage.recorder(one) as recorder:
-        refused = await answers(creates(stage.client, one, one, 1) * again, concurrency)
+        refused = await answers(creates(stage.people, one, one, 1) * again, concurrency)
         assert {e.status for e in refused if e} == {409}, f"a name that is taken: {told(refused)}"
         assert len([e for e in refused if e]) == again
         slots = (
@@ -107,7 +107,7 @@ async def r6(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
     name = stage.name()
     await stage.namespace(name)
     await stage.group(name, cpu="6")
-    await stage.client.create(DEPLOYMENTS, deployment("big", name, 4, namespace=name))
+    await stage.people.create(DEPLOYMENTS, deployment("big", name, 4, namespace=name))
     await settled(stage.client, [name], 30)
 
     async def no_scaling_down(review: Object) -> Object:
@@ -116,10 +116,10 @@ async def r6(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
 
     def scale(replicas: int) -> Callable[[], Awaitable[Object]]:
         body = {"spec": {"replicas": replicas}}
-        return lambda: stage.client.patch(DEPLOYMENTS, "big", body, namespace=name, subresource="scale")
+        return lambda: stage.people.patch(DEPLOYMENTS, "big", body, namespace=name, subresource="scale")
 
     def one(number: int) -> Callable[[], Awaitable[Object]]:
-        return lambda: stage.client.create(DEPLOYMENTS, deployment(f"s{number}", name, 1, namespace=name))
+        return lambda: stage.people.create(DEPLOYMENTS, deployment(f"s{number}", name, 1, namespace=name))
 
     async with (
         stage.chaos(no_scaling_down, resource="deployments/scale", operation="UPDATE"),
@@ -146,7 +146,7 @@ async def r7(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
     await stage.group(name, count=str(2 * requests))
     before = wire.from_dict(await stage.client.get(GROUPS, name)).status
     async with stage.recorder(name) as recorder:
-        refused = await answers(creates(stage.client, name, name, requests, dry_run=True), concurrency)
+        refused = await answers(creates(stage.people, name, name, requests, dry_run=True), concurrency)
         assert not any(refused), told(refused)
         after = wire.from_dict(await stage.client.get(GROUPS, name)).status
         assert (after.used, after.reservations) == (before.used, []), (after.used, after.reservations)
@@ -164,13 +164,13 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
     name = stage.name()
     await stage.namespace(name)
     await stage.group(name, cpu="5")
-    await stage.client.create(DEPLOYMENTS, deployment("web", name, 2, namespace=name, cpu="100m"))
+    await stage.people.create(DEPLOYMENTS, deployment("web", name, 2, namespace=name, cpu="100m"))
     await settled(stage.client, [name], 30)
     numbers = itertools.cycle(range(2, 8))
 
     def patch(replicas: int) -> Callable[[], Awaitable[Object]]:
         body = {"spec": {"replicas": replicas, "template": {"metadata": {"annotations": {"n": str(replicas)}}}}}
-        return lambda: stage.client.patch(DEPLOYMENTS, "web", body, namespace=name)
+        return lambda: stage.people.patch(DEPLOYMENTS, "web", body, namespace=name)
 
     conflicts = 0
     async with stage.recorder(name) as recorder:

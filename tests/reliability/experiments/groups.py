@@ -28,12 +28,12 @@ async def r8(stage: Stage, *, requests: int, children: int, concurrency: int) ->
         async def one() -> None:
             """What may go through as things stand, though others may be at the same child."""
             if child not in stored:
-                await stage.client.create(GROUPS, group(child, name, cpu=size))
+                await stage.people.create(GROUPS, group(child, name, cpu=size))
                 stored.add(child)
             elif what < 0.7:
-                await stage.client.patch(GROUPS, child, {"spec": {"hard": {"limits.cpu": size}}})
+                await stage.people.patch(GROUPS, child, {"spec": {"hard": {"limits.cpu": size}}})
             else:
-                await stage.client.delete(GROUPS, child)
+                await stage.people.delete(GROUPS, child)
                 stored.discard(child)
 
         return one
@@ -65,8 +65,8 @@ async def r9(stage: Stage, *, rounds: int, at_once: int, both: float) -> Outcome
                 await stage.group(parent, cpu="10")
                 deleted, created = await answers(
                     [
-                        lambda: stage.client.delete(GROUPS, parent),
-                        lambda: stage.client.create(GROUPS, group(child, parent, cpu="1")),
+                        lambda: stage.people.delete(GROUPS, parent),
+                        lambda: stage.people.create(GROUPS, group(child, parent, cpu="1")),
                     ],
                     2,
                 )
@@ -97,10 +97,10 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
     await stage.group(child, parent, count=str(most))
 
     async def lower(of: str, hard: int) -> None:
-        await stage.client.patch(GROUPS, of, {"spec": {"hard": {COUNT: str(hard)}}})
+        await stage.people.patch(GROUPS, of, {"spec": {"hard": {COUNT: str(hard)}}})
 
     mixed: list[Callable[[], Awaitable[Any]]] = []
-    for number, create in enumerate(creates(stage.client, child, name, requests)):
+    for number, create in enumerate(creates(stage.people, child, name, requests)):
         mixed.append(create)
         if number % (requests // 4) == requests // 8:
             mixed.append(lambda n=number: lower(child, most - n // 2))
@@ -124,7 +124,7 @@ async def r12(stage: Stage, *, requests: int, concurrency: int) -> Outcome:
         await lower(parent, used // 2)
 
         async def more() -> Any:
-            return await stage.client.create(GROUPS, group(f"{name}-d", parent, count="1"))
+            return await stage.people.create(GROUPS, group(f"{name}-d", parent, count="1"))
 
         [error] = await answers([more], 1)
         assert error is not None, "a parent that is over took another child"

@@ -54,7 +54,7 @@ class Storm:
 
     async def _error(self, obj: Object) -> ApiError | None:
         try:
-            await self.ground.client.create(DEPLOYMENTS, obj)
+            await self.ground.people.create(DEPLOYMENTS, obj)
         except ApiError as error:
             # 403 is full, 429 try again; 500 and 504 are the API server's, of a webhook that was stopped.
             expected(error, 403, 429, 500, 504)

@@ -129,7 +129,7 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int, pause: floa
             obj = deployment(f"w{number}", name, 0, namespace=name)
             while not over.is_set():
                 try:
-                    await ground.client.create(DEPLOYMENTS, obj)
+                    await ground.people.create(DEPLOYMENTS, obj)
                 except ApiError as error:
                     # 403 is full, 429 try again; 500 is the API server's: the webhook that it asked was killed, and
                     # 504 is where it gave up itself.
@@ -139,7 +139,7 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int, pause: floa
                 else:
                     answers["stored"] += 1
                     await asyncio.sleep(rng.random() * 5 * pause)
-                    await ground.client.delete(DEPLOYMENTS, f"w{number}", name)
+                    await ground.people.delete(DEPLOYMENTS, f"w{number}", name)
 
         async def restart() -> None:
             while True:
@@ -194,7 +194,7 @@ async def r23(stage: Stage, *, real: Real, kills: int, requests: int, fits: int,
             if number >= requests and over.is_set():
                 return
             try:
-                await stage.client.create(DEPLOYMENTS, deployment(f"w{number}", name, 0, namespace=name))
+                await stage.people.create(DEPLOYMENTS, deployment(f"w{number}", name, 0, namespace=name))
             except ApiError as error:
                 # 403 is full, or a server that starts; the others are a server that was killed.
                 expected(error, 403, 429, 500, 502, 503, 504)
@@ -232,7 +232,7 @@ async def r23(stage: Stage, *, real: Real, kills: int, requests: int, fits: int,
         assert stored <= fits, f"{stored} stored, {fits} fit"
         # What was lost with the servers is free again: exactly what fits can be stored now.
         for number in range(stored, fits):
-            await stage.client.create(DEPLOYMENTS, deployment(f"z{number}", name, 0, namespace=name))
+            await stage.people.create(DEPLOYMENTS, deployment(f"z{number}", name, 0, namespace=name))
         assert await stage.counts(name) == fits
         revisions = await recorder.laws()
     listed = ", ".join(f"{program} {count} times" for program, count in sorted(struck.items()))

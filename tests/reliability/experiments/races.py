@@ -18,6 +18,7 @@ from bizrq.kube.client import ApiError, Resource
 from bizrq.kube.config import from_kubeconfig
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
+from tests.reliability.people import People
 from tests.reliability.stage import COUNT, REPLICAS, Ground, Outcome, Stage, expected, under_way
 from tests.support.binaries import kubectl as kubectl_program
 from tests.support.binaries import program, why_no_kubectl
@@ -57,7 +58,7 @@ async def r4(ground: Ground, *, seconds: float, fits: int, workers: int, delay: 
             while not over.is_set():
                 name = f"w{number}"
                 try:
-                    await ground.client.create(DEPLOYMENTS, deployment(name, of, 0, namespace=namespace))
+                    await ground.people.create(DEPLOYMENTS, deployment(name, of, 0, namespace=namespace))
                 except ApiError as error:
                     # Natively a conflict reaches the client; with ours none may.
                     expected(error, 403, 429, *((409, 500) if namespace == native else ()))
@@ -66,7 +67,7 @@ async def r4(ground: Ground, *, seconds: float, fits: int, workers: int, delay: 
                     continue
                 answers[f"{namespace} stored"] += 1
                 await asyncio.sleep(rng.random() * delay / 2)
-                await ground.client.delete(DEPLOYMENTS, name, namespace)
+                await ground.people.delete(DEPLOYMENTS, name, namespace)
 
         async with (
             ground.chaos(sleep, resource="deployments", operation="CREATE"),
@@ -142,7 +143,7 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
         await parts.register()
         await ground.group(name, count=str(fits))
         for number in range(fits // 4):
-            await ground.client.create(DEPLOYMENTS, deployment(f"old{number}", name, 0, namespace=name))
+            await ground.people.create(DEPLOYMENTS, deployment(f"old{number}", name, 0, namespace=name))
         await ground.counts(name)
         stale = await ground.client.request("GET", path)
         lists = 0
@@ -162,7 +163,7 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
             obj = f"w{number}"
             while not over.is_set():
                 try:
-                    await ground.client.create(DEPLOYMENTS, deployment(obj, name, 0, namespace=name))
+                    await ground.people.create(DEPLOYMENTS, deployment(obj, name, 0, namespace=name))
                 except ApiError as error:
                     # 500 and 504 are those of an API server that did not wait for an answer any longer.
                     expected(error, 403, 429, 500, 504)
@@ -172,10 +173,10 @@ async def r5(ground: Ground, *, seconds: float, fits: int, workers: int) -> Outc
                 stored += 1
                 await asyncio.sleep(rng.random() * 0.4)
                 if number % 2 or rng.random() < 0.5:
-                    await ground.client.delete(DEPLOYMENTS, obj, name)
+                    await ground.people.delete(DEPLOYMENTS, obj, name)
                 else:
                     await asyncio.sleep(1)
-                    await ground.client.delete(DEPLOYMENTS, obj, name)
+                    await ground.people.delete(DEPLOYMENTS, obj, name)
 
         async with ground.recorder(name) as recorder:
             async with under_way(*map(work, range(workers))) as tasks:
@@ -224,14 +225,15 @@ Edit = Callable[[str, int], Awaitable[None]]
 async def r26(stage: Stage, *, edits: int, concurrency: int, p99: float) -> Outcome:
     """A person edits `hard` while so many creators write to the group all the time."""
     kubectl = None if why_no_kubectl() else kubectl_program()
+    person = ["--token", stage.people.tokens[0]] if isinstance(stage.people, People) else []
 
     async def edit(name: str, amount: int) -> None:
         spec = {"spec": {"hard": {COUNT: str(amount)}}}
         if kubectl is None:
-            await stage.client.patch(GROUPS, name, spec)
+            await stage.people.patch(GROUPS, name, spec)
             return
         process = await asyncio.create_subprocess_exec(
-            *(kubectl, "--kubeconfig", stage.cluster.kubeconfig, "patch", "bizrq", name, "--type=merge"),
+            *(kubectl, "--kubeconfig", stage.cluster.kubeconfig, *person, "patch", "bizrq", name, "--type=merge"),
             *("-p", json.dumps(spec)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -281,7 +283,7 @@ async def _edits(stage: Stage, edit: Edit, by: str, edits: int, concurrency: int
             if over.is_set():
                 return
             try:
-                await stage.client.create(DEPLOYMENTS, deployment(f"w{number}", name, 0, namespace=name))
+                await stage.people.create(DEPLOYMENTS, deployment(f"w{number}", name, 0, namespace=name))
             except ApiError as error:
                 # A busy group may say try again; that it is full would be false.
                 expected(error, 429)
