@@ -115,7 +115,7 @@ def _write(entry: Reservation) -> str:
     return " ".join(words)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=2048)
 def parse_reservation(text: str) -> Reservation:
     """Return one entry of `status.reservations` (docs/reservations.md); raises ReservationError.
 

@@ -172,7 +172,7 @@ class ReservationTracker:
         return {line: now - seen for line, seen in self._first_seen[name].items()}
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=2048)
 def _without_base(line: str) -> str:
     """Return a reservation's line without its base. A line that cannot be read stays as it is."""
     try:

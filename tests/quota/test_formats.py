@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -45,3 +46,21 @@ def test_an_entry_of_a_known_format_is_read_and_no_other() -> None:
     assert is_known_format(f"v2 {ENTRY}")
     assert not is_known_format(f"v3 {ENTRY}")
     assert not is_known_format(f"v2{ENTRY}")
+
+
+def test_entries_that_were_read_once_are_not_kept_for_long() -> None:
+    """A group that admits all day has new entries all the time: a process would grow by what it remembers of them."""
+
+    def read(count: int) -> None:
+        for number in range(count):
+            slot = f"v1 deployments.apps/x/{count}-{number} uid=6e0c4d4f-46ac-4d9c-8d1d-5d0b8a4a5b0e"
+            parse_reservation(f"{slot} until=2030-01-01T00:00:00.000Z limits.cpu=3")
+
+    read(3_000)
+    tracemalloc.start()
+    try:
+        read(20_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 6_000_000
