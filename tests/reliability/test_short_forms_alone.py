@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.controller.conftest import Monotonic
 from tests.reliability.conftest import SEED
 from tests.reliability.stage import Ground, ground_on, real_on, stage_on
 from tests.reliability.table import ALONE, KILLED, REAL, Experiment
-from tests.support.cluster import Cluster, Real
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,11 +23,20 @@ async def test_an_experiment_in_short(ground: Ground, experiment: Experiment) ->
     assert not outcome.missed, outcome
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def without_pods(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """A real cluster where nobody makes pods: the laws at every revision know none that outlive their owner."""
+    async with real_on(tmp_path_factory.mktemp("processes")) as (_, cluster):
+        yield cluster
+
+
 @pytest.mark.real
+@pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("experiment", REAL, ids=lambda experiment: experiment.id)
-async def test_an_experiment_of_processes_in_short(real_cluster: Real, tmp_path: Path, experiment: Experiment) -> None:
-    cluster = Cluster(real_cluster.version, real_cluster.kubeconfig)
-    async with ground_on(cluster, tmp_path, seed=SEED) as ground:
+async def test_an_experiment_of_processes_in_short(
+    without_pods: Cluster, tmp_path: Path, experiment: Experiment
+) -> None:
+    async with ground_on(without_pods, tmp_path, seed=SEED) as ground:
         outcome = await experiment.play(ground, **experiment.short)
     assert not outcome.missed, outcome
 
