@@ -110,6 +110,12 @@ async def test_what_was_lost_is_restored_and_counts_once(
     await client.create(GROUPS, group("root", **{GPU: "8", HOURS: "100"}))
     await client.create(GROUPS, group("lost", "root", **{GPU: "4", HOURS: "50"}))
     controller = await parts.controller(recount_interval=0.5)
+
+    async def has_record() -> bool:
+        """Return True once hours are recorded: a pod that ended before that is none of the group's."""
+        return await spent(client) == "0"
+
+    await eventually(has_record, 60, "the record begins")
     for name in ("web", "api", "db"):
         await client.create(DEPLOYMENTS, deployment(name, "lost"))
     await a_pod_ran(client, 3)

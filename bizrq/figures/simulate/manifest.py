@@ -35,7 +35,8 @@ def in_namespace(document: object, namespace: str) -> object:
 def _is_cluster_wide(document: Mapping[str, Any]) -> bool:
     """Return True for a kind without namespace."""
     group, _ = group_and_version(document.get("apiVersion"))
-    return group == wire.API_GROUP or (group, document.get("kind")) in CLUSTER_WIDE
+    kind = document.get("kind")
+    return group == wire.API_GROUP or (isinstance(kind, str) and (group, kind) in CLUSTER_WIDE)
 
 
 def place_of(document: Mapping[str, Any]) -> Reference:

@@ -76,7 +76,7 @@ async def test_a_dry_run_creates_nothing(bizrq: Bizrq) -> None:
         ([f"{GPU}=0", "--reason", "x"], "the amount must not be 0"),
         ([f"{GPU}=1", f"cash/{GPU}=2", "--reason", "x"], f"{GPU} is given twice"),
         ([f"{GPU}=1", "--reason", "  "], "--reason: must not be empty"),
-        ([f"{GPU}=1"], "--reason is missing"),
+        ([f"{GPU}=1"], "missing --reason"),
     ],
 )
 async def test_an_invalid_correction_is_rejected_before_any_request(

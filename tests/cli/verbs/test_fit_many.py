@@ -88,7 +88,7 @@ async def test_a_hundred_manifests_against_a_thousand_groups(server: tuple[Path,
     # Other work on the machine makes the same work take more processor time: the best of several runs counts.
     while len(spent) < 5 and not (spent and min(spent) < STARTS * min(starts)):
         asked.clear()
-        start, _ = await asyncio.to_thread(spend, "--help")
+        start, _ = await asyncio.to_thread(spend, "version")
         starts.append(start)
         took, done = await asyncio.to_thread(spend, "fit", "-f", path, "-o", "json", "--kubeconfig", kubeconfig)
         spent.append(took)
