@@ -115,7 +115,7 @@ async def r30(
             # From when that runs none is given, and what is held goes back.
             async with stage.storm("beside one without", begin=stage.one_without):
                 pass
-            await stage.is_given_back()
+            await stage.is_given_back(stage.storms[-1].group)
         await stage.fill()
         revisions = sum(stage.revisions)
     waits = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in stage.waits.items())
@@ -229,19 +229,20 @@ class _Holders:
         await self.parts.webhook_process()
         await self.parts.balancer.hang_up()
 
-    async def is_given_back(self) -> None:
-        name = self.storms[-1].group
+    async def is_given_back(self, name: str) -> None:
+        """Wait until a group has no allowance: one that was killed keeps its own for 75 s at most."""
 
         async def none() -> bool:
             return not await self._lines(name)
 
-        await eventually(none, 60, f"{name} has no allowances")
+        await eventually(none, 120, f"{name} has no allowances")
 
     async def fill(self) -> None:
         """Once what was promised in vain has expired, exactly the rest fits: nothing leaked."""
         ground = self.ground
         await ground.expire(*(storm.group for storm in self.storms))
         for storm in self.storms:
+            await self.is_given_back(storm.group)
             rest = self.fits - await ground.agreed(storm.group)
             before = storm.stored
             await storm.run("late", rest + 1)

@@ -1,4 +1,4 @@
-"""R13 and R21: webhooks are replaced one by one while an API server asks them, by a balancer that learns late of it."""
+"""R13: webhooks are replaced one by one while an API server asks them, by a balancer that learns late of it."""
 
 from __future__ import annotations
 
