@@ -188,6 +188,9 @@ class Reconciler:
             return 0.0
         if self._stays.is_due(name, self._usage_cache.of(name), over(group)):
             return 0.0
+        # Its pods may have been seen only while the count waited for them.
+        if self._cluster.releases.find_unseen(name, over(group)):
+            return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
             return self._interval

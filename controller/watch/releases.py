@@ -142,12 +142,14 @@ class ReleaseTracker:
         """Return True if a stored object names this one as its controller."""
         return any(self._descendants.owned_by(uid))
 
-    def find_unseen(self, group: str, entries: Iterable[Reservation]) -> None:
+    def find_unseen(self, group: str, entries: Iterable[Reservation]) -> bool:
         """Remember the group as the payer of what was created and deleted while nobody watched, if it left anything.
 
         `entries` are those whose write is over. Whose creation a group was promised for, it pays for what that left.
+        Return True if there is any.
         """
         versions: dict[tuple[str, str], list[str]] | None = None
+        is_any = False
         for entry in entries:
             uid, slot = entry.uid, entry.slot
             plural, _, api_group = slot.kind.partition(".")
@@ -165,6 +167,8 @@ class ReleaseTracker:
             for each in left:
                 self._payers.remember(each, Memory(group, place, now, now, known.models if known is not None else ()))
             self.changed(left)
+            is_any = is_any or bool(left)
+        return is_any
 
     def _record_deletion(self, old: Object) -> None:
         uid = old["metadata"]["uid"]

@@ -466,13 +466,12 @@ async def test_a_workload_that_moves_before_it_was_counted_leaves_what_was_promi
         assert team.least >= 2
 
 
-@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("first", [DEPLOYMENTS, REPLICASETS], ids=lambda each: each.kind)
 async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_promised(
-    books: Books, first: Resource, is_late: bool
+    books: Books, first: Resource
 ) -> None:
-    """Its pods were made for the group that admitted it, whichever of it is seen to go first, and however late."""
-    held, late = Held("nlp"), Late(books)
+    """Its pods were made for the group that admitted it, whichever of it is seen to go first."""
+    held = Held("nlp")
     books.box.faults.append(held)
     async with movers(books) as (team, _):
         await books.client.patch(GROUPS, "nlp", {"spec": {"hard": {"limits.cpu.A4": "20"}}})
@@ -480,8 +479,6 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
         async with held:
             await books.create(deployment("more", "nlp", 0))
             await held.waits()
-            if is_late:
-                late.begin()
             made = deployment("web", "nlp", 3)
             made["metadata"]["labels"][MODEL_LABELS["cpu"]] = "A4"
             web = await books.create(made)
@@ -498,10 +495,7 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
             for kind in (first, *({DEPLOYMENTS, REPLICASETS} - {first})):
                 await books.client.delete(kind, "web" if kind is DEPLOYMENTS else "web-1", "default")
             await books.create(deployment("seen", "vision", 1))
-            await team.holds(vision="1" if is_late else "4")
-        if is_late:
-            await asyncio.sleep(0.5)
-            late.end()
+            await team.holds(vision="4")
         found = await team.holds_still(nlp="3", vision="1")
         assert found["nlp"].status.used["limits.cpu.A4"] == "3"
         assert stays(found["nlp"]) == 3

@@ -136,3 +136,23 @@ def test_no_pod_is_expected_once_revisions_count_anew(late: Late) -> None:
     late.move("vision")
     late.memory.cluster.restored(late.memory.revision, first)
     assert late.see("a", first) is None
+
+
+@pytest.mark.parametrize("is_below_first", [False, True])
+def test_a_pod_that_is_seen_when_its_workload_is_gone_is_that_of_the_group_that_it_left(
+    late: Late, is_below_first: bool
+) -> None:
+    first = late.now()
+    late.move("vision")
+    for obj in (late.made, late.web) if is_below_first else (late.web, late.made):
+        late.memory.cluster.informers.workloads[late.memory.adapter(obj).resource].store.remove(obj)
+        late.memory.cluster.workload_changed(obj, None)
+    moved = late.memory.cluster.moved_pods
+    assert late.see("a", first) == "nlp"
+    made = moved.made_for("web", "nlp")
+    assert made is not None
+    assert (made.place, made.uids) == ("Deployment/default/web", {"a"})
+    assert moved.expected("web") > first
+    assert late.see("b", late.now()) is None
+    moved.forget("a")
+    assert moved.of("a") is None
