@@ -186,10 +186,10 @@ class Reconciler:
         self._cluster.payers.read_status(group)
         if self._versions.behind(group) or self._prepaid_run(group) != run or not self._allowances.has_read(group):
             return 0.0
-        if self._stays.is_due(name, self._usage_cache.of(name), over(group)):
-            return 0.0
-        # Its pods may have been seen only while the count waited for them.
-        if self._cluster.releases.find_unseen(name, over(group)):
+        ended = over(group)
+        # Pods of what was never seen itself may have been seen only while the count waited for them.
+        is_due = self._stays.is_due(name, self._usage_cache.of(name), ended)
+        if is_due or self._cluster.releases.find_unseen(name, ended):
             return 0.0
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
