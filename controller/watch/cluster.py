@@ -70,10 +70,10 @@ class WatchListener(Protocol):
 class Cluster:
     """The informers and what they say about ownership; enqueues the groups that a change concerns.
 
-        Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
-    below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is charged
-    to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves, `ignored` which
-    labels charge nobody.
+    Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
+    below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
+    charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
+    `ignored` which labels charge nobody.
     """
 
     def __init__(

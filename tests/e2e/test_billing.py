@@ -80,7 +80,8 @@ class Week:
                 "namespace": metadata["namespace"],
                 "ownerReferences": [{**owner, "controller": True}],
             },
-            "spec": {**role["template"]["spec"], "schedulerName": "nobody"},
+            # Only this test says when it runs, no scheduler.
+            "spec": {**role["template"]["spec"], "schedulingGates": [{"name": "example.org/never"}]},
         }
         name = (await self.client.create(PODS, made))["metadata"]["name"]
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(since)}

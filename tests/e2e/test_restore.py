@@ -80,7 +80,9 @@ async def a_pod_ran(client: KubeClient, hours: int) -> None:
     limits = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
     container = {"name": "c", "image": "x", "resources": limits}
     metadata = {"name": "ran", "namespace": "default", "labels": {LABEL: "lost"}}
-    spec = {"containers": [container], "schedulerName": "nobody", "restartPolicy": "Never"}
+    # No scheduler binds it: the cluster's kubelet would run it from now on, which is after its end.
+    gated = {"schedulingGates": [{"name": "example.org/never"}]}
+    spec = {"containers": [container], "restartPolicy": "Never", **gated}
     await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     scheduled = {
         "type": "PodScheduled",
@@ -127,6 +129,7 @@ async def test_what_was_lost_is_restored_and_counts_once(
         found["applied"] = (await client.get(CORRECTIONS, "credit")).get("status", {}).get("applied")
         found["status"] = status = (await client.get(GROUPS, "lost")).get("status", {})
         found["pages"] = stored = {record["metadata"]["name"] for record in (await client.list(PAYERS))[0]}
+        found["records"] = [record.get("status") for record in (await client.list(CARD_HOURS))[0]]
         has_pages = "lost" in stored and len(stored) >= 2 and status.get("payersPages", 0) == len(stored)
         return bool(found["applied"]) and has_pages and not status.get("payersProblem") and await spent(client) == "2"
 

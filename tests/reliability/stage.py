@@ -198,12 +198,16 @@ class Ground:
     async def clear(self, namespace: str) -> None:
         """Delete what an experiment left, so that the next one does not pay for it.
 
-        Of tens of thousands the API server deletes as many as it can within a minute, and then hangs up.
+        Of tens of thousands the API server deletes as many as it can within a minute; then it hangs up or answers 504.
         """
 
         async def gone() -> bool:
-            with contextlib.suppress(Unreachable):
+            try:
                 await self.client.request("DELETE", DEPLOYMENTS.path(namespace), timeout=120)
+            except Unreachable:
+                pass
+            except ApiError as error:
+                expected(error, 504)
             return not (await self.client.list(DEPLOYMENTS, namespace, limit=1))[0]
 
         await eventually(gone, 600, f"the Deployments of {namespace} are gone")

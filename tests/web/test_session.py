@@ -46,7 +46,8 @@ def test_a_part_that_is_missing_changed_or_of_another_key_is_no_session():
     keys = Keyring(None)
     parts = session.sealed(Session(random_text(9000)), keys)
     assert len(parts) == 3
-    for wrong in (parts[:2], parts[1:], [parts[1], parts[0], parts[2]], [parts[0][:-1] + "A", *parts[1:]], []):
+    changed = parts[0][:-1] + ("B" if parts[0].endswith("A") else "A")
+    for wrong in (parts[:2], parts[1:], [parts[1], parts[0], parts[2]], [changed, *parts[1:]], []):
         assert session.opened(cookies(wrong), "s", keys) is None
     assert session.opened(cookies(parts), "s", Keyring(None)) is None
 
