@@ -12,6 +12,7 @@ import asyncio
 import base64
 import bisect
 import contextlib
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ from bizrq.api.group import GroupObject
 from bizrq.builtin import builtin_registry
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.quota.account import Account
-from bizrq.quota.allowance import is_line, is_noted, without_lines
-from bizrq.quota.reservation import reserved_total
+from bizrq.quota.allowance import is_line, is_line_text, is_noted, without_lines
+from bizrq.quota.reservation import parse_reservation, reserved_total
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import resource_of
@@ -480,12 +481,17 @@ async def settled(client: KubeClient, names: Iterable[str], seconds: float = 60.
         await asyncio.sleep(0.05)
 
 
+def _is_empty_line(promise: str) -> bool:
+    """Whether it is an allowance that its process has used up, which nobody takes back: it would give no room."""
+    return is_line_text(promise) and not any(parse_reservation(promise).amount.values())
+
+
 def _unsettled(name: str, groups: dict[str, GroupObject]) -> list[str]:
     group = groups.get(name)
     if group is None or group.status.used is None:
         return [f"{name} is not counted"]
-    if group.status.reservations:
-        return [f"{name} has {group.status.reservations[0]}"]
+    if promised := list(itertools.filterfalse(_is_empty_line, group.status.reservations)):
+        return [f"{name} has {promised[0]}"]
     used = wire.parse_amounts(group, group.status.used)
     total = wire.parse_amounts(group, group.status.self_used)
     for child in groups.values():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from bizrq.kube.client import ApiError
 from bizrq.kube.lease import LEASES
 from bizrq.quota.allowance import is_line_text
+from bizrq.quota.reservation import Reservation, parse_reservation
 from bizrq.store import processes
 from bizrq.store.groups import GROUPS
 from tests.reliability.stage import Ended, Ground, Outcome, expected, noted, under_way
@@ -160,9 +161,9 @@ class _Holders:
         leases = await processes.read(self.ground.client, SYSTEM)
         return min(len(leases), len(await noted(self.ground.client))) >= len(self.running)
 
-    async def _lines(self, group: str) -> int:
+    async def _lines(self, group: str) -> list[Reservation]:
         status = (await self.ground.client.get(GROUPS, group))["status"]
-        return sum(map(is_line_text, status.get("reservations", ())))
+        return [parse_reservation(text) for text in status.get("reservations", ()) if is_line_text(text)]
 
     @contextlib.asynccontextmanager
     async def storm(self, what: str, begin: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[Ended]:
@@ -199,7 +200,7 @@ class _Holders:
         await client.create(DEPLOYMENTS, deployment(name, group, 0, namespace=self.people[0]))
         await client.delete(DEPLOYMENTS, name, self.people[0])
         await asyncio.sleep(0.5)
-        return await self._lines(group) >= len(self.running)
+        return len(await self._lines(group)) >= len(self.running)
 
     async def _without(self, port: int) -> None:
         """Hand reviews to the others, as a Service does once a probe has failed."""
@@ -230,12 +231,15 @@ class _Holders:
         await self.parts.balancer.hang_up()
 
     async def is_given_back(self, name: str) -> None:
-        """Wait until a group has no allowance: one that was killed keeps its own for 75 s at most."""
+        """Wait until no allowance holds anything of a group: one that was killed keeps its own for 75 s at most.
+
+        One that its process has used up stays: to take it back gives nobody room.
+        """
 
         async def none() -> bool:
-            return not await self._lines(name)
+            return not any(any(line.amount.values()) for line in await self._lines(name))
 
-        await eventually(none, 120, f"{name} has no allowances")
+        await eventually(none, 120, f"no allowance holds anything of {name}")
 
     async def fill(self) -> None:
         """Once what was promised in vain has expired, exactly the rest fits: nothing leaked."""
