@@ -242,6 +242,17 @@ async def test_stalled_bodies_hold_no_more_than_the_budget() -> None:
         await eventually(_is(lambda: at.listener.held == 0), 60, "nothing is held")
 
 
+async def test_a_small_request_stays_though_it_began_before_the_large_ones() -> None:
+    async with port(PortBounds(bytes=1_000_000)) as at:
+        small = await at.open(POST + b"Content-Length: 3\r\n\r\nho")
+        strangers = [await at.open(POST + b"Content-Length: 400000\r\n\r\n", b"x" * 390_000) for _ in range(10)]
+        await eventually(_is(lambda: at.listener.connections < 5), 60, "most of the large ones are cut")
+        small[1].write(b"i")
+        assert b"hoi" in await small[0].readuntil(b"hoi")
+        for _, writer in (*strangers, small):
+            writer.close()
+
+
 async def test_no_answer_names_the_server() -> None:
     async with port() as at:
         for sends in (
