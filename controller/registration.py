@@ -142,14 +142,14 @@ class RegistrationKeeper:
     async def _format(self, stored: Object | None, running: Sequence[ProcessInfo]) -> str:
         """Return the format in which reservations may be written: the newest that all running processes read.
 
-        A newer one than the stored registration names also waits until no older pod is left. One that is not read by
-        all is given up at once. bizrq-certs reads none.
+        A newer one than the stored registration names also waits until no older pod of webhooks or controller is left:
+        it may have no Lease. One that is not read by all is given up at once. bizrq-certs reads none.
         """
         found = reservation.newest_common(each.formats for each in running if each.process != processes.CERTS)
         if stored is None or not self._is_service:
             return found
         before = registration.format_of(stored)
-        if reservation.is_newer(found, before) and await self._rollout(stored):
+        if reservation.is_newer(found, before) and (await self._rollout(stored) or await self._has_older_controller()):
             return before
         return found
 
@@ -226,11 +226,21 @@ class RegistrationKeeper:
 
     async def _rollout(self, stored: Object | None) -> str:
         """Return what the Deployment of the webhooks lacks. Without one they are elsewhere, and not at the Service."""
-        try:
-            deployment = await self._client.get(_DEPLOYMENTS, registration.SERVICE, self._namespace)
-        except NotFound:
+        deployment = await self._deployment(registration.SERVICE)
+        if deployment is None:
             return f"the Deployment {registration.SERVICE} in namespace {self._namespace}, or --webhook-url"
         return "" if stored is None or is_rolled_out(deployment) else f"the rollout of {registration.SERVICE}"
+
+    async def _has_older_controller(self) -> bool:
+        """Return True while the Deployment of the controllers is not rolled out. Without one they run elsewhere."""
+        deployment = await self._deployment(processes.CONTROLLER)
+        return deployment is not None and not is_rolled_out(deployment)
+
+    async def _deployment(self, name: str) -> Object | None:
+        try:
+            return await self._client.get(_DEPLOYMENTS, name, self._namespace)
+        except NotFound:
+            return None
 
     async def _write(self, stored: Object | None, wanted: Object) -> None:
         """Store what is wanted. A registration that is gone meanwhile is not created again by an update."""

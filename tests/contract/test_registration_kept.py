@@ -117,24 +117,30 @@ async def _gone(client: KubeClient) -> None:
 
 
 class Leader(KubeClient):
-    """A client that sees the Deployment of the webhooks as a test says: here no pod ever becomes available."""
+    """A client that sees our Deployments as a test says: here no pod ever becomes available."""
 
     webhooks: Object | None
+    #: None runs them elsewhere.
+    controllers: Object | None = None
 
     def roll_out(self, *, available: int = 1, updated: int = 1) -> None:
-        status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": updated, "availableReplicas": available}
-        self.webhooks = {"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": status}
+        self.webhooks = _rolled_out(available, updated)
 
     async def get(
         self, resource: Resource, name: str, namespace: str | None = None, *, timeout: float | None = None
     ) -> Object:
         found = await super().get(resource, name, namespace, timeout=timeout) if resource != DEPLOYMENTS else None
         if resource == DEPLOYMENTS:
-            assert (name, namespace) == (registration.SERVICE, HERE)
-            found = self.webhooks
+            assert namespace == HERE
+            found = {registration.SERVICE: self.webhooks, processes.CONTROLLER: self.controllers}[name]
         if found is None:
             raise NotFound(404, "NotFound", name)
         return found
+
+
+def _rolled_out(available: int = 1, updated: int = 1) -> Object:
+    status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": updated, "availableReplicas": available}
+    return {"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": status}
 
 
 async def serve(
@@ -573,6 +579,24 @@ async def test_a_newer_format_waits_for_the_rollout_and_not_for_certs(
     await newer.look()
     assert await format_stored(client) == "v2"
     await end(client, "bizrq-certs-1")
+    await end(client, "bizrq-controller-1")
+
+
+async def test_a_newer_format_waits_for_the_rollout_of_the_controllers(
+    client: KubeClient, leader: Leader, newer: RegistrationKeeper
+) -> None:
+    """One of a version without a Lease may come to lead, and counts what it cannot read."""
+    older = f"{registration.SERVICE}-2"
+    await serve(client, name=older)
+    await kept(client, newer)
+    await end(client, older)
+    leader.controllers = _rolled_out(updated=0)
+    await newer.look()
+    assert await format_stored(client) == "v1"
+    leader.controllers = _rolled_out()
+    await newer.look()
+    assert await format_stored(client) == "v2"
+    leader.controllers = None
     await end(client, "bizrq-controller-1")
 
 
