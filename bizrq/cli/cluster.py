@@ -16,12 +16,15 @@ from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, fail
 from bizrq.figures.errors import NoAnswer
 
 if TYPE_CHECKING:
+    from bizrq.cli.output.waits import Wait
     from bizrq.kube.client import KubeClient
 
 T = TypeVar("T")
 
 #: A verb may list every charged kind at once. More connections would cost more, for their handshakes, than they save.
 _CONNECTIONS = 4
+#: Seconds after which a person is told that the API server has not answered yet.
+_SLOW = 3.0
 
 
 def _as_kubectl(*names: str) -> Any:
@@ -154,19 +157,36 @@ def _seconds(text: str) -> float | None:
         raise Failure(f"--request-timeout: {error.message}", EXIT_BAD_INPUT) from None
 
 
+class _FirstAnswer:
+    """Ends the wait for the API server, as an Observer of the client."""
+
+    def __init__(self, wait: Wait) -> None:
+        self._wait = wait
+
+    def answered(self, method: str, status: int | None) -> None:
+        if status is not None:
+            self._wait.end()
+
+    def ended(self, method: str, seconds: float) -> None:
+        self._wait.end()
+
+
 def run_on(client: KubeClient, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Run `work` against the cluster. Raise Failure if the cluster is unreachable, refuses, or has no CRD of groups."""
     import asyncio
     import logging
 
     from bizrq.api.group import GroupUnreadable
+    from bizrq.cli.output.waits import Wait, said
     from bizrq.kube.client import ApiError, ConfigError, Invalid, NotFound, Unreachable
 
     # Keep log lines of libraries off the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
 
     async def main() -> T:
-        async with client:
+        wait = Wait(f"for an answer of {client.server}", client.timeout, quiet=_SLOW)
+        client.observer = _FirstAnswer(wait)
+        async with client, said(wait):
             return await work(client)
 
     try:

@@ -24,6 +24,7 @@ import crds
 from bizrq import registration
 from bizrq.api import overlap
 from bizrq.cli.output.failure import progress
+from bizrq.cli.output.waits import Wait, said
 from bizrq.figures.state import probe
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS, REGISTRATIONS
 from bizrq.kube.client import AlreadyExists, ApiError, Conflict, KubeClient, NotFound, Resource, Unreachable
@@ -152,22 +153,29 @@ class Standalone:
 
     async def _start(self) -> None:
         """Start the parts in order. Each ends with the stack, the last one first."""
-        progress("connecting to the cluster" if self._target.is_real else "starting a sandbox")
-        client, now = await self._cluster()
-        await self._prepare(client)
+        ends = asyncio.get_running_loop().time() + START
+        server = "the API server" if self._target.is_real else "a sandbox"
+        async with self._waiting(f"for {server} and its CRDs", ends):
+            client, now = await self._cluster()
+            await self._prepare(client)
         webhooks, url, bundle = await self._serve(client)
         info = about(processes.UP, self._settings.text, registration.digest(self._settings, self._namespace))
         controller = self._control(client, info, now)
         self._unready = lambda: controller.unready or webhooks.unready
-        progress(f"waiting for the Lease, which another bizrq may hold; up to {START:.0f} s until all is ready")
-        await self._while_controlling(controller.leading.wait())
-        progress("waiting until every kind is listed")
-        await webhooks.synced()
-        await self._enforce(client, url, bundle)
+        async with self._waiting("for the Lease, which another bizrq may hold", ends):
+            await self._while_controlling(controller.leading.wait())
+        async with self._waiting("until every kind is listed", ends):
+            await webhooks.synced()
+        async with self._waiting("until the webhooks are registered and answer", ends):
+            await self._enforce(client, url, bundle)
         oldest = controller.watch_ages.oldest
         lease = ProcessLease(client, info, namespace=self._namespace, unready=self._unready, oldest_watch=oldest)
         await self._stack.enter_async_context(lease.held())
         self.web = await self._stack.enter_async_context(serving(client.endpoint, self._settings))
+
+    def _waiting(self, what: str, ends: float) -> contextlib.AbstractAsyncContextManager[None]:
+        """Say what the block waits for, and how long it still may."""
+        return said(Wait(what, ends - asyncio.get_running_loop().time()))
 
     async def _prepare(self, client: KubeClient) -> None:
         """Create the namespace and the kinds."""
@@ -213,7 +221,6 @@ class Standalone:
         self._stack.push_async_callback(_deregister, client, bundle)
         self.paused = await _register(client, configuration, self._namespace)
         if self.paused is None:
-            progress("waiting until the API server asks the webhooks")
             await self._while_controlling(_decided(client))
         elif not self.paused.resumes:
             raise StandaloneError(
@@ -372,6 +379,7 @@ async def _deregister(client: KubeClient, bundle: str) -> None:
     except (ApiError, Unreachable) as error:
         log.error("the registration or the policy stays: it could not be removed", error=str(error))
         return
+    progress(f"the registration is removed; answering calls in progress for {LINGER:.0f} s")
     await asyncio.sleep(LINGER)
 
 

@@ -284,6 +284,11 @@ class KubeClient:
         return self._endpoint.server
 
     @property
+    def timeout(self) -> float:
+        """Return the seconds that a call may take, unless it says otherwise."""
+        return self._timeout
+
+    @property
     def namespace(self) -> str:
         """Return the default namespace: that of the context, else `default`."""
         return self._endpoint.namespace

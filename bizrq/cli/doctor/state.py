@@ -20,7 +20,7 @@ from bizrq.api.config import ConfigurationError
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli import rbac
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
-from bizrq.cli.output.failure import progress
+from bizrq.cli.output.waits import Wait, said
 from bizrq.figures.state import probe
 from bizrq.figures.state.reader import Key, Object, Reader, Unknown
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
@@ -36,6 +36,8 @@ _CONFIG_MAPS = resource_of({"kind": "ConfigMap"})
 #: Seconds in which a leader renews its Lease several times.
 _RENEWED = 6.0
 _LOOK = 0.5
+#: Seconds after which a person is told that the webhooks have not answered yet.
+_SLOW = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,8 @@ async def installed(client: KubeClient, namespace: str) -> State:
 
 async def _not_asked(reader: Examiner) -> str:
     """Return why no webhook is asked, "" where one is or where that cannot be known."""
-    probed = await probe.of_groups(reader.client)
+    async with said(Wait("for an answer of the webhooks", reader.client.timeout, quiet=_SLOW)):
+        probed = await probe.of_groups(reader.client)
     if probed.asked is None:
         reader.note("whether webhooks are asked", probed.said, "create", GROUPS)
         return ""
@@ -315,8 +318,7 @@ async def _renewal(
     reader: Examiner, namespace: str, first: Object | None, began: float, ahead: float | None
 ) -> Renewal:
     """Look at the Lease until it is renewed, and no longer than a leader needs for that."""
-    if first is not None:
-        progress(f"waiting up to {_RENEWED:.0f} s for the controller's leader to renew its Lease")
+    wait = Wait("for the controller's leader to renew its Lease", max(0.0, began + _RENEWED - time.monotonic()))
     while True:
         lease = await reader.get(LEASES, rbac.CONTROLLER, namespace)
         spec = (lease or {}).get("spec") or {}
@@ -330,4 +332,5 @@ async def _renewal(
         if time.monotonic() - began > _RENEWED:
             return Renewal(holder)
         first = first or lease
+        wait.say()
         await asyncio.sleep(_LOOK)

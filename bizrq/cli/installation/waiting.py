@@ -1,6 +1,6 @@
 """Wait for what an installation or its removal needs of the cluster.
 
-This file alone decides how long a verb waits, and what it says meanwhile and at the end.
+This file alone decides how long a verb waits, and what it waits for and what it says at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from bizrq import registration
 from bizrq.cli.apply import named
 from bizrq.cli.manifests_of_bizrq import resource_of
-from bizrq.cli.output.failure import EXIT_CLUSTER, Failure, progress
+from bizrq.cli.output.failure import EXIT_CLUSTER, Failure
+from bizrq.cli.output.waits import Wait
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import KubeClient, NotFound, Resource
@@ -23,8 +24,8 @@ Object = dict[str, Any]
 
 #: Seconds to wait for the deletion of a CRD, and until it is established.
 _GONE, _ESTABLISHED = 120.0, 60.0
-#: Seconds between two lines about the same wait.
-_TELL = 15.0
+#: Seconds after which a wait that seldom takes one is told.
+_SELDOM = 2.0
 _DEPLOYMENTS = resource_of({"kind": "Deployment"})
 
 
@@ -33,26 +34,23 @@ async def until(
     seconds: float,
     late: str,
     *,
-    what: str = "",
+    what: str,
     more: str = "",
+    quiet: float = 0.0,
     pause: float = 1.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Return when the condition is met, which is asked at least once. Raise Failure with the text `late` otherwise.
 
-    `what` is said at the start, with `more`, and again from time to time. A short wait says nothing.
+    `what` is said after `quiet` seconds, with `more`, and again from time to time.
     """
-    started = told = clock()
-    if what:
-        progress(f"waiting up to {seconds:.0f} s {what}{more}")
+    wait, started = Wait(what, seconds, more=more, quiet=quiet, clock=clock), clock()
+    wait.say()
     while not await reached():
-        now = clock()
-        if now > started + seconds:
+        if clock() > started + seconds:
             raise Failure(late, EXIT_CLUSTER)
-        if what and now >= told + _TELL:
-            told = now
-            progress(f"still waiting {what}: {now - started:.0f} of {seconds:.0f} s")
+        wait.say()
         await sleep(pause)
 
 
@@ -106,7 +104,8 @@ async def for_established(client: KubeClient, crd: Object) -> None:
         return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     late = f"{named(crd)} is not established after {_ESTABLISHED:.0f} s: kubectl describe says why"
-    await until(is_established, _ESTABLISHED, late, pause=0.1)
+    what = f"until {named(crd)} is established"
+    await until(is_established, _ESTABLISHED, late, what=what, quiet=_SELDOM, pause=0.1)
 
 
 async def for_deletion(client: KubeClient, crd: Object) -> None:

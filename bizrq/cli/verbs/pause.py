@@ -11,7 +11,7 @@ import typer
 from bizrq.cli.cluster import DEFAULT_FLAGS, ClusterFlags, client_for, run_on
 from bizrq.cli.options import SystemNamespace
 from bizrq.cli.output import terminal
-from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure, progress
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, EXIT_CLUSTER, Failure
 
 if TYPE_CHECKING:
     from bizrq.kube.client import KubeClient
@@ -97,15 +97,16 @@ async def _resume(client: KubeClient, namespace: str, timeout: int) -> None:
     """Delete the marker, and wait for what the leader does then. Raise Failure after `timeout` seconds."""
     import asyncio
 
+    from bizrq.cli.output.waits import Wait
     from bizrq.store import pause as markers
 
     was_paused = await markers.end(client, namespace)
     terminal.write("resumed\n" if was_paused else "bizrq was not paused\n")
     until = time.monotonic() + timeout
     why = await _not_enforced(client)
-    if why and timeout:
-        progress(f"waiting up to {timeout} s until the webhooks are registered")
+    wait = Wait("until the webhooks are registered", timeout)
     while why and time.monotonic() < until:
+        wait.say()
         await asyncio.sleep(_LOOK)
         why = await _not_enforced(client)
     if not why:

@@ -20,6 +20,7 @@ from bizrq.cli.doctor.checks import Grade
 from bizrq.cli.doctor.state import Renewal, State
 from bizrq.cli.installation.configuration import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
+from bizrq.cli.output import waits
 from bizrq.cli.standalone import Standalone, TargetCluster
 from bizrq.figures.state.reader import MissingRight, Unknown
 from bizrq.kube.admission import REGISTRATIONS
@@ -619,6 +620,16 @@ async def test_only_leases_that_are_renewed_count(healthy: Bizrq) -> None:
 async def test_a_leader_renews_its_lease_by_a_clock_that_is_right(lease: Renewal, said: str) -> None:
     found = checks.findings(state(stored=REGISTERED, lease=lease), (checks.lease, checks.clocks))
     assert [said in f"{each.check}: {each.what}" for each in found] == ([True] if said else [])
+
+
+async def test_the_wait_for_a_leader_says_for_what_and_how_long(
+    healthy: Bizrq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(waits, "progress", told.append)
+    assert (await healthy("doctor")).out == HEALTHY
+    [line] = told
+    assert re.fullmatch(r"waiting up to [3-6] s for the controller's leader to renew its Lease", line)
 
 
 async def test_groups_that_are_not_counted_are_named() -> None:
