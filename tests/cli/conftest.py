@@ -93,7 +93,7 @@ class _Screen(io.StringIO):
 
 
 #: What a developer's own terminal may change.
-_NOT_KEPT = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "LC_ALL", "LC_CTYPE", "LANG")
+NOT_KEPT = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "LC_ALL", "LC_CTYPE", "LANG")
 _LOCK = threading.Lock()
 #: Typer builds all verbs anew for each call of the program, which a process makes once.
 _COMMAND = functools.cache(typer.main.get_command)
@@ -123,7 +123,7 @@ class Bizrq:
     ) -> CommandResult:
         err = io.StringIO()
         shown = {"COLUMNS": str(width), "LINES": "60", "TERM": "xterm-256color"} if width else {}
-        kept = {k: v for k, v in os.environ.items() if k not in _NOT_KEPT}
+        kept = {k: v for k, v in os.environ.items() if k not in NOT_KEPT}
         here = {**kept, "KUBECONFIG": str(self.kubeconfig), **shown, **environment}
         with (
             _LOCK,

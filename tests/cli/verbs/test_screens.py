@@ -5,8 +5,13 @@ The first lines of each screen are in `screens/`; BIZRQ_WRITE_SCREENS=1 writes t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
+import signal
+import subprocess
+import threading
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +25,8 @@ import crds
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
-from tests.cli.conftest import Bizrq
+from tests.cli.conftest import NOT_KEPT, Bizrq, CommandResult
+from tests.cli.test_commands import BIN
 from tests.support.cluster import has_kinds
 from tests.support.objects import DEPLOYMENTS, Object, deployment, group, named
 from tests.support.records import W2, W3, record, spent, stored
@@ -38,6 +44,12 @@ _NAMES_AN_OBJECT = re.compile(r"\w+\.quota\.biz\.group/\S+ would be created")
 #: The end of a name that the API server makes.
 _TIME = re.compile(r"20\d\d-\S+Z")
 _GENERATED = re.compile(r"-[a-z0-9]{5} would")
+#: What differs in each run of a verb that serves.
+_VARYING = ((r"(?<=127\.0\.0\.1:)\S+", "PORT"), (r"(?<=kubeconfig: ).*", "FILE"), (r"\b\d+ s\b", "N s"))
+#: How a line of the log begins, and one of a wait on a slow machine.
+_PASSING = re.compile(r"20\d\d-\d\d-\d\dT|still waiting")
+#: What verbs that serve print last before they serve.
+SERVERS = {"up --write-kubeconfig KUBECONFIG": "ready", "web": "web: "}
 #: The lines of a screen that are kept.
 _LINES = 24
 VERBS = (
@@ -51,6 +63,7 @@ VERBS = (
     *("uninstall --dry-run -o name", "uninstall --crd --dry-run -o name", "version"),
     "create platform-new --parent platform-a limits.cpu=5 requests.nvidia.com/gpu=0 --dry-run",
     "correct platform-a-b requests.nvidia.com/gpu=-2 --reason broken --dry-run",
+    *("completion bash", "completion zsh", "completion fish"),
 )
 #: Exit codes other than 0: the sandbox has groups and no bizrq, and one of the workloads does not fit.
 CODES = {"status": 1, "doctor": 1, "fit -f FILE --config CONFIG": 1}
@@ -141,8 +154,8 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     assert result.code == CODES.get(verb, 0), result.err
     ageless = _GENERATED.sub("-XXXXX would", result.ageless.replace(version("bizrq"), "VERSION"))
     lines = ageless.splitlines()
-    # Only commands and names to copy may be longer.
-    if "-o name" not in verb and not _NAMES_AN_OBJECT.match(ageless):
+    # Only commands and names to copy, and scripts, may be longer.
+    if "-o name" not in verb and not verb.startswith("completion") and not _NAMES_AN_OBJECT.match(ageless):
         assert [line for line in lines if len(line) > width and "kubectl patch" not in line] == []
     assert not [line for line in lines if re.search(r"(^| )-( |$)", line)]
     if verb in ("tree", "get"):
@@ -159,7 +172,6 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_a_pause_and_its_end_say_what_follows(bizrq: Bizrq, width: int) -> None:
-    """The other verbs that wait, `up` and `web`, print one line when they are ready."""
     words = ("pause --yes --reason upgrade", "resume --timeout 0")
     said = [await bizrq(*line.split(), "-n", "default", width=width) for line in words]
     assert [result.code for result in said] == [0, 0]
@@ -168,6 +180,54 @@ async def test_a_pause_and_its_end_say_what_follows(bizrq: Bizrq, width: int) ->
     shown, before = same_as_before(_SCREENS / f"pause-and-resume-{width}.txt", text)
     assert shown == before
     assert "".join(line for line in lines if len(line) > width) == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "width", "variant"),
+    [
+        (verb, width, variant)
+        for verb in SERVERS
+        for width, variant in ((60, ""), (80, ""), (120, ""), (80, "no-color"), (80, "ascii"))
+    ],
+)
+async def test_a_verb_that_serves_says_what_it_waits_for_and_where_it_serves(
+    bizrq: Bizrq, tmp_path: Path, verb: str, width: int, variant: str
+) -> None:
+    """On a terminal, until Ctrl-C. What is logged differs from run to run."""
+    chosen = {"no-color": {"NO_COLOR": "1"}, "ascii": {"PYTHONIOENCODING": "ascii"}}.get(variant, {})
+    given = [word.replace("KUBECONFIG", str(tmp_path / "kubeconfig")) for word in verb.split()]
+    code, out = await asyncio.to_thread(served, bizrq, given, width, SERVERS[verb], chosen)
+    assert code == 0, out
+    assert (variant, "\x1b[3" in out) != ("no-color", True)
+    assert (variant, out.isascii()) != ("ascii", False)
+    lines = [line for line in CommandResult(0, out, "").plain.splitlines() if not _PASSING.match(line)]
+    assert [line for line in lines if line.startswith("waiting") and not re.match(r"waiting up to \d+ s ", line)] == []
+    text = "\n".join(lines) + "\n"
+    for varying, word in _VARYING:
+        text = re.sub(varying, word, text)
+    name = verb.split()[0]
+    shown, before = same_as_before(_SCREENS / f"{name}-{width}{f'-{variant}' if variant else ''}.txt", text)
+    assert shown == before
+
+
+def served(bizrq: Bizrq, words: list[str], width: int, last: str, chosen: dict[str, str]) -> tuple[int, str]:
+    """Run a verb on a terminal until a line that begins with `last`, then press Ctrl-C; return exit code and output."""
+    kept = {key: value for key, value in os.environ.items() if key not in NOT_KEPT}
+    here = {**kept, "KUBECONFIG": str(bizrq.kubeconfig), "TERM": "xterm-256color", "COLUMNS": str(width), **chosen}
+    ours, its = os.openpty()
+    process = subprocess.Popen([BIN / "bizrq", *words], stdout=its, stderr=its, stdin=subprocess.DEVNULL, env=here)
+    os.close(its)
+    late = threading.Timer(60, process.kill)
+    late.start()
+    out, is_ended = b"", False
+    with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        while piece := terminal.read(4096):
+            out += piece
+            if not is_ended and any(line.startswith(last.encode()) for line in out.split(b"\n")[:-1]):
+                is_ended = True
+                process.send_signal(signal.SIGINT)
+    late.cancel()
+    return process.wait(), out.decode().replace("\r\n", "\n")
 
 
 async def complaint(bizrq: Bizrq, command: str, **terminal: Any) -> str:
