@@ -120,8 +120,11 @@ def without_cluster(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def client_for(where: ClusterFlags) -> KubeClient:
-    """Return a client for the flags, or for the cluster that kubectl would use. Raise Failure."""
+def client_for(where: ClusterFlags, *, watches: int = 0) -> KubeClient:
+    """Return a client for the flags, or for the cluster that kubectl would use. Raise Failure.
+
+    It has connections for so many `watches` at once.
+    """
     from bizrq.kube.client import KubeClient
     from bizrq.kube.config import ConfigError, Overrides, default_kubeconfig, from_environment, from_kubeconfig
 
@@ -142,7 +145,7 @@ def client_for(where: ClusterFlags) -> KubeClient:
             endpoint = from_environment(overrides)
     except ConfigError as error:
         raise Failure(str(error), EXIT_BAD_INPUT) from None
-    return KubeClient(endpoint, timeout=_seconds(where.request_timeout), connections=_CONNECTIONS)
+    return KubeClient(endpoint, timeout=_seconds(where.request_timeout), connections=max(_CONNECTIONS, watches + 1))
 
 
 def _seconds(text: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -95,39 +95,70 @@ def end_unread(unread: Collection[str], *, so: str) -> None:
 
 
 def watch_groups(client: KubeClient, show: Show, selector: str | None = None, names: Sequence[str] = ()) -> None:
-    """Show the groups now and after every change, until an interrupt; of one name, only that is read. Raise Failure.
+    """Show the groups now and after every change, until an interrupt. Raise Failure.
 
-    Who may list and watch one group alone may do so by its name, as with kubectl.
+    Groups that are named are each watched by their name: who may list and watch only them may do so, as with kubectl.
+    Each watch needs a connection.
     """
     import asyncio
 
-    from bizrq.figures.groups.source import list_groups
-
     async def work(client: KubeClient) -> None:
-        named = f"metadata.name={names[0]}" if len(names) == 1 else None
-        if named is None:
-            await read_groups(client, selector=selector)
-        else:
+        if names:
             await read_named(client, names)
+        else:
+            await read_groups(client, selector=selector)
         while True:
-            items, version = await list_groups(client, selector, named)
-            show(items)
+            listed = {name: await _listed(client, selector, name) for name in names or [""]}
+            show([item for items, _ in listed.values() for item in items])
             sys.stdout.flush()
-            await _change(client, version, selector, named)
+            await _first([_change(client, version, selector, name) for name, (_, version) in listed.items()])
             await asyncio.sleep(_GATHER)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_on(client, work)
 
 
-async def _change(client: KubeClient, version: str, selector: str | None, named: str | None) -> None:
-    """Return when a group is newer than this resourceVersion."""
+async def _first(changes: Collection[Coroutine[Any, Any, None]]) -> None:
+    """Return when one of the changes has come, or raise what it raises; cancel the others."""
+    import asyncio
+
+    tasks = [asyncio.ensure_future(change) for change in changes]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _listed(client: KubeClient, selector: str | None, name: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the group of this name, or all groups without one, and the version of the list."""
+    from bizrq.figures.groups.source import list_groups, not_allowed
+    from bizrq.kube.client import Forbidden
+
+    try:
+        return await list_groups(client, selector, _field(name))
+    except Forbidden as error:
+        if not name:
+            raise
+        raise not_allowed(error, name) from None
+
+
+def _field(name: str) -> str | None:
+    return f"metadata.name={name}" if name else None
+
+
+async def _change(client: KubeClient, version: str, selector: str | None, name: str) -> None:
+    """Return when the group of this name, or any without one, is newer than this resourceVersion."""
     from bizrq.kube.client import Gone
     from bizrq.store.groups import GROUPS
 
+    field = _field(name)
     while True:
         events = client.watch(
-            GROUPS, resource_version=version, label_selector=selector, field_selector=named, timeout_seconds=_WATCH
+            GROUPS, resource_version=version, label_selector=selector, field_selector=field, timeout_seconds=_WATCH
         )
         with contextlib.suppress(Gone):
             async with contextlib.aclosing(events):

@@ -83,7 +83,7 @@ async def people(real_cluster: Real, tmp_path_factory: pytest.TempPathFactory) -
         await api.group("cv", "ai", cpu="6")
         for namespace, name in (("team", "web"), ("default", "far")):
             await client.create(DEPLOYMENTS, _in(namespace, deployment(name, "nlp", 2)))
-        by_name = cluster_role("watches-nlp", "get", "list", "watch", names=["nlp"])
+        by_name = cluster_role("watches-nlp", "get", "list", "watch", names=["nlp", "cv"])
         roles: list[Object] = [cluster_role("reads-nlp", "get", names=["nlp"]), by_name]
         for each in roles:
             await client.create(CLUSTER_ROLES, each)
@@ -139,6 +139,19 @@ async def test_one_group_is_watched_by_whoever_may_watch_it_alone(people: People
         await people.client.patch(GROUPS, "cv", {"metadata": {"labels": {"seen": "no"}}})
         await people.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"seen": "yes"}}})
         assert await out.readline() == b"bizgroupresourcequota.quota.biz.group/nlp\n"
+
+
+async def test_several_groups_are_watched_by_whoever_may_watch_them_alone(people: People) -> None:
+    lines = [f"bizgroupresourcequota.quota.biz.group/{name}\n".encode() for name in ("cv", "nlp")]
+    process = await people.start(WATCHER, "get", "nlp", "cv", "--watch", "-o", "name")
+    async with until_interrupted(process) as out:
+        assert [await out.readline() for _ in lines] == lines
+        await people.client.patch(GROUPS, "cv", {"metadata": {"labels": {"seen": "yes"}}})
+        assert [await out.readline() for _ in lines] == lines
+    refused = await people(WATCHER, "get", "nlp", "ai", "--watch", "-o", "name")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (3, "", 1)
+    assert '"ai" is forbidden: User "wat" cannot list resource "bizgroupresourcequotas"' in refused.err
+    assert refused.err.endswith("; ask an administrator to run: bizrq allow --read USER ai\n")
 
 
 async def test_of_several_groups_those_are_shown_that_may_be_read(people: People) -> None:

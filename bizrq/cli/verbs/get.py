@@ -36,7 +36,8 @@ def get(
     where: ClusterFlags = DEFAULT_FLAGS,
 ) -> None:
     """List groups with their parents, conditions, and scarcest resource."""
-    client, wanted = client_for(where), group or []
+    wanted = group or []
+    client = client_for(where, watches=len(wanted))
 
     def show(items: list[dict[str, Any]]) -> None:
         from bizrq.figures.groups.source import check_known

@@ -92,8 +92,12 @@ class GroupSource:
         denied = [name for name in names if name in self._denied]
         check_known([name for name in names if name not in denied], sorted(self.items), is_complete=self.is_complete)
         if len(denied) == len(names) and denied:
-            hint = f"ask an administrator to run: bizrq allow --read USER {denied[0]}"
-            raise NotAllowed(f"{self._denied[denied[0]]}; {hint}")
+            raise not_allowed(self._denied[denied[0]], denied[0])
+
+
+def not_allowed(error: Forbidden, name: str) -> NotAllowed:
+    """Return the refusal to read a group, with what to do."""
+    return NotAllowed(f"{error}; ask an administrator to run: bizrq allow --read USER {name}")
 
 
 def _check_installed(error: ApiError) -> None:

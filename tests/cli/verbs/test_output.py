@@ -513,6 +513,20 @@ async def test_watch_prints_every_change_until_it_is_interrupted(bizrq: Bizrq, v
             pass
 
 
+async def test_each_of_many_groups_is_watched(bizrq: Bizrq) -> None:
+    """Each watch has a connection of its own: none waits until another ends."""
+    names = ["corp", "ai", "nlp", "vision", "ocr"]
+    words = ["get", *names, "-o", "name", "--watch", "--kubeconfig", bizrq.kubeconfig]
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("bizrq"), *map(str, words), stdout=asyncio.subprocess.PIPE
+    )
+    async with until_interrupted(process) as out:
+        for name in names:
+            first = {(await out.readline()).decode().strip() for _ in names}
+            assert first == {f"bizgroupresourcequota.quota.biz.group/{each}" for each in names}
+            await bizrq.client.patch(GROUPS, name, {"metadata": {"labels": {"seen": "many"}}})
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
