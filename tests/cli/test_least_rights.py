@@ -292,7 +292,7 @@ async def test_who_reads_a_group_that_was_made_anew_is_told_to_ask_again(people:
 
     async def read() -> bool:
         result = await people("rob", "report", "cv", "--hours")
-        return "No hours are recorded" in result.out and "ask an administrator" not in result.err
+        return "No hours that you may read" in result.out and "ask an administrator" not in result.err
 
     await eventually(read, what="the new pages may be read")
     for name in ("cv", page["metadata"]["name"]):

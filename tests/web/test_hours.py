@@ -168,7 +168,7 @@ async def test_without_hours_a_page_says_what_to_do(world: World, pages: Pages):
     await world.group("corp", cpu=10)
     browser = await pages.signed_in(world.box.token)
     for query, said in (
-        ("", "To record them, add for example cash/requests.nvidia.com/gpu to a spec.hard."),
+        ("", "budget of hours. To set one, run for example: bizrq set "),
         ("?view=burn-down", "No budget of hours is set."),
         ("?view=statements", "No period is closed yet."),
         ("?view=audit", "there is nothing to check"),

@@ -36,8 +36,6 @@ def billed(found: Bill, of_group: Callable[[str], str], file: Element) -> list[p
     """Return the bill. `of_group` returns the address of the same bill of another group; `file` links to its CSV."""
     content: list[parts.Cell] = [*unread_notice(found.books), *(parts.notice("warn", each) for each in notices(found))]
     if not found.rows:
-        if found.books.unread:
-            return [*content, parts.empty("No hours that you may read are recorded for this period.")]
         return [*content, parts.empty(shown(why_empty(found)))]
     charts = _charts(found)
     if charts:

@@ -71,7 +71,11 @@ def _print(found: Sequence[CheckResult], notes: Sequence[Mapping[str, Any]], hea
 
     console = terminal.console()
     if not found:
-        console.print("No hours are recorded, so there is nothing to check.")
+        said = (
+            "No hours are recorded, so there is nothing to check.",
+            "bizrq forecast shows the budgets, without which none are.",
+        )
+        terminal.print_sentences(console, said, 0)
         return
     cells: list[list[Any]] = []
     for each in found:

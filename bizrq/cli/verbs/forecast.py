@@ -38,7 +38,7 @@ def forecast(
     client, catalog = client_for(where), catalog_of(None)
 
     from bizrq.figures.groups.source import check_known
-    from bizrq.figures.hours.outlook import FORECAST, format_top_consumers, outlooks_below, plain_outlook
+    from bizrq.figures.hours.outlook import FORECAST, format_top_consumers, outlooks_below, plain_outlook, why_empty
     from bizrq.figures.hours.records import read_records
 
     async def work(client: KubeClient) -> HoursRecords:
@@ -58,19 +58,17 @@ def forecast(
         heads=FORECAST,
         rows=[{**row, "workloads": format_top_consumers(each)} for row, each in zip(rows, found, strict=True)],
         document=rows,
-        table=lambda: _print(found, output),
+        table=lambda: _print(found, output, why_empty(records, group, resource)),
     )
     end_unread(records.unread, so="what their groups burn is unknown, and not in the forecast")
 
 
-def _print(found: list[BudgetOutlook], form: OutputFormat) -> None:
+def _print(found: list[BudgetOutlook], form: OutputFormat, why_empty: str) -> None:
     from bizrq.cli.output import terminal
     from bizrq.figures.hours.outlook import format_top_consumers
 
     if not found:
-        terminal.console().print(
-            "No group has a budget of hours. To set one, add for example cash/requests.nvidia.com/gpu to spec.hard."
-        )
+        terminal.print_sentences(terminal.console(), [why_empty], 0)
         return
     heads = _WIDE if form is OutputFormat.WIDE else _NARROW
     right = ("budget", "spent", "granted", "left", "burn/h", "own burn/h")

@@ -22,6 +22,7 @@ from bizrq.figures.hours.records import (
     format_hours,
     format_local_time,
     named_hours,
+    no_budget,
     period_name,
     read_records,
 )
@@ -300,11 +301,13 @@ def remarks(found: Bill) -> list[str]:
 
 
 def why_empty(found: Bill) -> str:
-    """Return why a bill has no rows."""
+    """Return why a bill has no rows, and what to do."""
+    if found.books.unread:
+        return "No hours that you may read are recorded for this period."
     names = {found.top, *(name for name in found.books.groups if found.top in found.books.ancestors(name))}
     if any(found.top is None or group in names for group, _ in found.budgets):
         return "No hours are recorded for this period: nothing that costs hours has run."
-    return "No hours are recorded. To record them, add for example cash/requests.nvidia.com/gpu to a spec.hard."
+    return f"No hours are recorded: {no_budget(found.top)}"
 
 
 def _cell(found: Bill, row: BillRow, head: str) -> Cell:

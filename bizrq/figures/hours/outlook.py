@@ -20,6 +20,7 @@ from bizrq.figures.hours.records import (
     format_left,
     format_local_time,
     named_hours,
+    no_budget,
     period_of,
     unit,
 )
@@ -199,6 +200,14 @@ def outlooks_below(records: HoursRecords, top: str | None, resource: str | None 
     """Return the budgets of a group and the groups below it, of all without one. Raise NoAnswer."""
     every = budget_outlooks(records, resource)
     return [each for each in every if top in (None, each.group, *records.ancestors(each.group))]
+
+
+def why_empty(records: HoursRecords, top: str | None, resource: str | None = None) -> str:
+    """Return why there is no budget to forecast, and what to do."""
+    if records.unread:
+        return "No group that you may read has a budget of hours."
+    said = no_budget(top, resource or "hours")
+    return said[0].upper() + said[1:]
 
 
 #: The columns of a forecast for programs.

@@ -323,8 +323,16 @@ def _named(records: HoursRecords, lines: Sequence[BillLine], which: str) -> list
     found = beginning or [line for line in lines if holds(line)]
     if not found:
         there = sorted({period_name(line.period, records.zone(line.group)) for line in lines})
-        raise NotThere(f"no hours are recorded for {which}; periods begin: {', '.join(there) or 'none yet'}")
+        others = f"periods begin: {', '.join(there)}" if there else "none are, for any period: bizrq forecast says why"
+        raise NotThere(f"no hours are recorded for {which}; {others}")
     return found
+
+
+def no_budget(top: str | None, resource: str = "hours") -> str:
+    """Return that a group and its subgroups, all groups without one, have no budget, and how to set one."""
+    which = "no group has a" if top is None else f"group {top} and the groups below it have no"
+    command = f"bizrq set {top or 'GROUP'} cash/requests.nvidia.com/gpu=1000"
+    return f"{which} budget of {resource}. To set one, run for example: {command}"
 
 
 def period_name(period: Period, zone: str) -> str:

@@ -205,4 +205,7 @@ async def test_a_correction_is_exactly_one_line_with_its_content(bizrq: Bizrq, m
 
 async def test_a_cluster_without_records_is_reported(bizrq: Bizrq) -> None:
     await bizrq.client.create(GROUPS, group("empty", hours="1"))
-    assert (await bizrq("audit", "empty")).plain == "No hours are recorded, so there is nothing to check."
+    assert (await bizrq("audit", "empty")).plain.splitlines() == [
+        "No hours are recorded, so there is nothing to check.",
+        "bizrq forecast shows the budgets, without which none are.",
+    ]

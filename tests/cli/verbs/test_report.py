@@ -289,14 +289,49 @@ async def test_short_names_of_resources_mean_what_they_mean_elsewhere(
 
 async def test_no_hours_are_not_blamed_on_a_missing_budget(bizrq: Bizrq) -> None:
     await bizrq.client.create(GROUPS, group("idle", hours="5"))
-    await bizrq.client.create(GROUPS, group("free", cpu="5"))
     try:
         idle = (await bizrq("report", "idle", "--hours")).plain
         assert idle == "No hours are recorded for this period: nothing that costs hours has run."
-        assert "To record them, add" in (await bizrq("report", "free", "--hours")).plain
     finally:
-        for name in ("idle", "free"):
-            await bizrq.client.delete(GROUPS, name)
+        await bizrq.client.delete(GROUPS, "idle")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("report free --hours", "No hours are recorded: group free and the groups below it have no budget of hours."),
+        ("forecast free", "Group free and the groups below it have no budget of hours."),
+        (f"forecast free -r {GPU}", f"Group free and the groups below it have no budget of {GPU}."),
+    ],
+)
+async def test_a_group_that_tracks_no_hours_is_told_how_to(bizrq: Bizrq, words: str, said: str) -> None:
+    """Also where other groups have budgets."""
+    await bizrq.client.create(GROUPS, group("free", cpu="5"))
+    try:
+        result = await bizrq(*words.split())
+        remedy = "To set one, run for example: bizrq set free cash/requests.nvidia.com/gpu=1000"
+        assert (result.code, " ".join(result.plain.split()), result.err) == (0, f"{said} {remedy}", "")
+    finally:
+        await bizrq.client.delete(GROUPS, "free")
+
+
+async def test_where_no_group_tracks_hours_a_period_and_a_forecast_say_how_to(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    async with (
+        Sandbox(controllers=False) as box,
+        KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client,
+    ):
+        await has_kinds(client, crds.load())
+        await client.create(GROUPS, group("free", cpu="5"))
+        bizrq = Bizrq(path, client)
+        ask = "run for example: bizrq set GROUP cash/requests.nvidia.com/gpu=1000"
+        assert (await bizrq("forecast")).plain == f"No group has a budget of hours. To set one, {ask}"
+        assert (await bizrq("report", "--hours")).plain == (
+            f"No hours are recorded: no group has a budget of hours. To set one, {ask}"
+        )
+        past = await bizrq("report", "--period", "2020-01-01")
+        said = "no hours are recorded for 2020-01-01; none are, for any period: bizrq forecast says why"
+        assert (past.code, past.err.splitlines()[-1]) == (2, f"bizrq: {said}")
 
 
 async def test_a_deleted_group_is_found_by_its_statements(bizrq: Bizrq) -> None:
