@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -23,6 +23,8 @@ MANAGED: Final = "app.kubernetes.io/managed-by"
 ALLOW: Final = "bizrq-allow"
 #: The group of an object, for people who look for them.
 GROUP_LABEL: Final = f"{API_GROUP}/group"
+#: The uid of the group that a binding was made for.
+UID: Final = f"{API_GROUP}/group-uid"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
@@ -128,12 +130,16 @@ def role(group: str, right: Right = Right.USE, pages: Sequence[str] = ()) -> Obj
     }
 
 
-def binding(group: str, who: Subject, right: Right = Right.USE) -> Object:
-    """Return the binding of the role to somebody. Groups have no namespace, so a RoleBinding would give nothing."""
+def binding(group: str, who: Subject, right: Right = Right.USE, uid: str = "") -> Object:
+    """Return the binding of the role to somebody. Groups have no namespace, so a RoleBinding would give nothing.
+
+    It goes by the group's name; `uid` is kept so that `earlier` finds it when another group has the name.
+    """
+    metadata = {"name": binding_name(group, who, right), "labels": _labels(group)}
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": binding_name(group, who, right), "labels": _labels(group)},
+        "metadata": {**metadata, "annotations": {UID: uid}} if uid else metadata,
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role_name(group, right)},
         "subjects": [{"apiGroup": _RBAC, "kind": who.kind, "name": who.name}],
     }
@@ -142,6 +148,17 @@ def binding(group: str, who: Subject, right: Right = Right.USE) -> Object:
 def is_ours(stored: Object) -> bool:
     """Return True if `bizrq allow` made the object."""
     return ((stored.get("metadata") or {}).get("labels") or {}).get(MANAGED) == ALLOW
+
+
+def earlier(stored: Iterable[Object], uid: str, right: Right) -> list[str]:
+    """Return who was given this right to a group with another uid, as words for `subject`."""
+    found = set()
+    for each in stored:
+        made_for = (each["metadata"].get("annotations") or {}).get(UID, uid)
+        group = (each["metadata"].get("labels") or {}).get(GROUP_LABEL, "")
+        if made_for != uid and each["roleRef"]["name"] == role_name(group, right):
+            found |= {f"{subject['kind'].lower()}:{subject['name']}" for subject in each.get("subjects") or ()}
+    return sorted(found)
 
 
 def _labels(group: str) -> dict[str, str]:

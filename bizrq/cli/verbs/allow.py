@@ -63,7 +63,9 @@ def allow(
         if right is grants.Right.READ:
             uid, pages = await _pages(client, found)
             objects[0] = grants.role(group, right, grants.record_pages(group, uid, pages))
+        objects[1] = grants.binding(group, subject, right, found.metadata.uid)
         await _check_ours(client, objects)
+        await _warn_of_earlier(client, found, objects[1])
         if dry_run:
             print_objects(objects, output)
             return
@@ -83,6 +85,27 @@ async def _group(client: KubeClient, name: str) -> GroupObject:
         check_known([name], await known_names(client), is_complete=False)
         raise UnknownGroup(name, f"there is no group {name}")
     return found
+
+
+async def _warn_of_earlier(client: KubeClient, group: GroupObject, binding: dict[str, Any]) -> None:
+    """Warn of those who were given a right to an earlier group of this name: RBAC goes by the name."""
+    from bizrq.cli.grants import ALLOW, GROUP_LABEL, MANAGED, Right, earlier
+    from bizrq.cli.manifests_of_bizrq import resource_of
+    from bizrq.figures.words import few
+    from bizrq.kube.client import Forbidden
+
+    of = f"{MANAGED}={ALLOW},{GROUP_LABEL}={group.name}"
+    try:
+        stored, _ = await client.list(resource_of(binding), label_selector=of)
+    except Forbidden:
+        return
+    others = [each for each in stored if each["metadata"]["name"] != binding["metadata"]["name"]]
+    for right, verb, flag in ((Right.USE, "charge", ""), (Right.READ, "read", "--read ")):
+        if words := earlier(others, group.metadata.uid, right):
+            warn(
+                f"allowed to {verb} an earlier group {group.name}, and so this one: {few(words)}; "
+                f"bizrq allow {flag}WHO {group.name} --remove takes the right away"
+            )
 
 
 async def _pages(client: KubeClient, group: GroupObject) -> tuple[str, int]:

@@ -248,6 +248,32 @@ async def test_the_right_of_a_group_that_is_gone_can_be_removed(bizrq: Bizrq) ->
     assert (removed.code, removed.out.strip().split()[-1]) == (0, "deleted")
 
 
+async def test_who_was_allowed_an_earlier_group_of_the_name_is_named(bizrq: Bizrq) -> None:
+    """A group made anew is another one, and RBAC knows its name alone."""
+    client = bizrq.client
+    await client.create(GROUPS, group("anew", cpu="1"))
+    for words in ("ann", "group:ml", "--read rea"):
+        assert (await bizrq("allow", *words.split(), "anew")).err == ""
+    assert (await bizrq("allow", "group:ml", "anew")).err == "", "they are allowed this group, and no earlier one"
+    await client.delete(GROUPS, "anew")
+    await client.create(GROUPS, group("anew", cpu="1"))
+    charge = "bizrq: allowed to charge an earlier group anew, and so this one: "
+    read = (
+        "bizrq: allowed to read an earlier group anew, and so this one: user:rea; "
+        "bizrq allow --read WHO anew --remove takes the right away\n"
+    )
+    remedy = "; bizrq allow WHO anew --remove takes the right away\n"
+    dry = await bizrq("allow", "ben", "anew", "--dry-run")
+    assert (dry.code, dry.err) == (0, f"{charge}group:ml, user:ann{remedy}{read}")
+    # Who is allowed again is allowed this group.
+    assert (await bizrq("allow", "ann", "anew")).err == f"{charge}group:ml{remedy}{read}"
+    for words in ("group:ml", "--read user:rea"):
+        assert (await bizrq("allow", *words.split(), "anew", "--remove")).code == 0
+    assert (await bizrq("allow", "ben", "anew")).err == ""
+    for who in ("ann", "ben"):
+        assert (await bizrq("allow", who, "anew", "--remove")).code == 0
+
+
 async def test_a_dry_run_prints_what_would_be_applied(bizrq: Bizrq) -> None:
     text = (await bizrq("allow", "group:ml", "nlp", "--dry-run")).out
     role, binding = yaml.safe_load_all(text)
