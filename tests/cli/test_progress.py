@@ -11,6 +11,7 @@ from bizrq.cli import cluster
 from bizrq.cli.output import waits
 from bizrq.cli.output.failure import progress
 from tests.cli.conftest import Bizrq
+from tests.cli.test_pager import on_a_terminal
 
 
 @pytest.mark.parametrize(("is_terminal", "told"), [(True, "waiting up to 5 s\n"), (False, "")])
@@ -47,6 +48,20 @@ async def test_an_api_server_that_does_not_answer_is_named_with_the_time_it_has(
     server.close()
     assert result.code == 3
     assert said == [f"waiting up to 1 s for an answer of {address}"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("report --hours", "reading groups and records of hours"),
+        ("report --html -", "reading groups, records of hours and statements"),
+        ("audit", "reading groups, records of hours and statements"),
+    ],
+)
+async def test_what_reads_much_says_what_it_reads(bizrq: Bizrq, words: str, said: str) -> None:
+    code, out = await on_a_terminal(bizrq, f"bizrq {words}", 60)
+    assert (code, out.splitlines()[0]) == (0, said)
 
 
 @pytest.mark.parametrize(("status", "lines"), [(None, 1), (503, 0)])

@@ -199,7 +199,10 @@ async def test_get_and_describe_tell_of_a_group_without_our_command_line(
     assert row.split()[:3] == [unique, "True", "True"]
     assert "limits.cpu 10/8 (125%)" in row
     assert "Left" in row.split()
-    assert len(header) <= 200
+    assert max(map(len, (header, row))) <= 200
+    narrow = (await kubectl("get", "bizrq"))[1].splitlines()
+    assert narrow[0].split() == columns[:6]
+    assert max(map(len, narrow)) <= 120
     code, out, err = await kubectl("get", "bizrq", unique, f"{unique}-child", "-o", "name")
     kind = "bizgroupresourcequota.quota.biz.group"
     assert out.split() == [f"{kind}/{unique}", f"{kind}/{unique}-child"], err

@@ -383,6 +383,16 @@ async def test_the_page_has_every_bill_and_no_script_or_link(bizrq: Bizrq, tmp_p
     assert CREATED.sub("", again) == CREATED.sub("", text)
 
 
+async def test_a_page_in_a_file_is_named_with_its_size(bizrq: Bizrq, tmp_path: Path) -> None:
+    file = tmp_path / "bill.html"
+    result = await bizrq("report", "--html", file)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"wrote {file}: {file.stat().st_size:,} bytes, open it in a browser\n"
+    missing = tmp_path / "none" / "bill.html"
+    refused = await bizrq("report", "--html", missing)
+    assert (refused.code, refused.err) == (2, f"bizrq: --html {missing}: No such file or directory\n")
+
+
 async def test_the_page_begins_with_where_when_and_what_runs_out(bizrq: Bizrq) -> None:
     result = await bizrq("report", "--html", "-")
     page = _Page(result.out)

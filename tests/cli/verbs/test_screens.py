@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import typer.main
 import yaml
 
 import crds
+from bizrq.cli.main import app
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
@@ -50,6 +52,7 @@ _VARYING = ((r"(?<=127\.0\.0\.1:)\S+", "PORT"), (r"(?<=kubeconfig: ).*", "FILE")
 _PASSING = re.compile(r"20\d\d-\d\d-\d\dT|still waiting")
 #: What verbs that serve print last before they serve.
 SERVERS = {"up --write-kubeconfig KUBECONFIG": "ready", "web": "web: "}
+PAUSES = ("pause --yes --reason upgrade", "resume --timeout 0")
 #: The lines of a screen that are kept.
 _LINES = 24
 VERBS = (
@@ -138,6 +141,11 @@ async def test_the_tree_has_200_groups_and_6_levels() -> None:
     assert (len(names), max(name.count("-") for name in names) + 1) == (GROUP_COUNT, LEVELS)
 
 
+async def test_every_verb_has_a_screen() -> None:
+    shown = {line.split()[0] for line in (*VERBS, *SERVERS, *PAUSES)}
+    assert shown == set(typer.main.get_command(app).commands)  # pyright: ignore[reportAttributeAccessIssue] a group
+
+
 @pytest.mark.parametrize(
     ("verb", "width", "variant"),
     [
@@ -172,8 +180,7 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_a_pause_and_its_end_say_what_follows(bizrq: Bizrq, width: int) -> None:
-    words = ("pause --yes --reason upgrade", "resume --timeout 0")
-    said = [await bizrq(*line.split(), "-n", "default", width=width) for line in words]
+    said = [await bizrq(*line.split(), "-n", "default", width=width) for line in PAUSES]
     assert [result.code for result in said] == [0, 0]
     lines = [line for result in said for line in result.plain.splitlines()]
     text = _TIME.sub("TIME", "\n".join(lines)) + "\n"
