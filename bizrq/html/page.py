@@ -43,6 +43,7 @@ figure { margin: 0 0 1rem; }
 figcaption { color: var(--soft); margin-bottom: .5rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 caption { text-align: left; }
+.wide caption span { display: inline-block; left: 0; max-width: calc(100vw - 3rem); position: sticky; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 td { min-width: 8rem; } td.n { min-width: 0; } .wide td:last-child { min-width: 14rem; }
@@ -173,7 +174,7 @@ def _table(table: PageTable) -> Element:
     note = [table.note] if table.note else []
     if len(table.rows) > len(rows):
         note.append(f"Shows {len(rows)} of {len(table.rows)} rows; the total covers all rows.")
-    parts = [element("caption", " ".join(note))] if note else []
+    parts = [element("caption", element("span", " ".join(note)))] if note else []
     if not rows:
         return element("table", *parts)
     lines = list(map(cells, rows))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from bizrq.html.charts import Bar
 from bizrq.html.page import PageSection, PageTable, render_page
+from tests.support import binaries
 
 
 def page(rows: int, total: bool = True) -> str:
@@ -54,3 +57,26 @@ def test_notices_come_before_everything_but_the_facts() -> None:
 
 def test_a_page_without_hours_says_so() -> None:
     assert "No hours were used." in render_page("x", [], [], [])
+
+
+#: Writes how wide the window, the page, and the text of the caption are.
+_MEASURE = """<script>document.title = JSON.stringify([innerWidth, document.documentElement.scrollWidth,
+  document.querySelector("caption span").getBoundingClientRect().right])</script>"""
+
+
+@pytest.mark.browser
+def test_on_a_phone_a_wide_table_scrolls_and_what_is_said_above_it_does_not(tmp_path: Path) -> None:
+    heads = ["Group", "Exhausted", "Resource", "Budget", "Used", "Workloads"]
+    note = "Before its period ends, if running workloads continue. Nothing is stopped."
+    table = PageTable("Forecast", "hours", heads, (), [["x" * 30] * 6], [], note=note)
+    text = re.sub("<meta http-equiv=[^>]*>", "", render_page("x", [], [], [PageSection("gpu", [table])]))
+    file = tmp_path / "page.html"
+    file.write_text(text.replace("</body>", f"{_MEASURE}</body>"), "utf-8")
+    program = binaries.browser()
+    assert program is not None
+    command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=500,900", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path}/profile", file.as_uri()]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True, timeout=120).stdout
+    window, whole, caption = map(float, re.findall(r"<title>\[(.*?)\]", shown)[0].split(","))
+    assert whole <= window
+    assert caption <= window
