@@ -7,11 +7,13 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+import crds
 from bizrq.cli.main import app
 from tests.docs.test_docs import DOCS, PAGES, ROOT, blocks, page, prose, script
 from tests.e2e.test_tutorial import FROM_NOTHING, LATER
@@ -48,6 +50,27 @@ def test_the_first_page_opens_with_a_row_for_each_reader() -> None:
 def test_the_reference_has_every_field_of_the_crds() -> None:
     """`python deploy/reference.py > docs/reference.md` would write the page as it is."""
     assert page("docs/reference.md") == script(ROOT / "deploy/reference.py").page()
+
+
+def fields(schema: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Return the path and the description of every field below a schema."""
+    for name, field in (schema.get("properties") or {}).items():
+        yield f"{path}.{name}", " ".join(field.get("description", "").split())
+        for inner in (field, field.get("items"), field.get("additionalProperties")):
+            if isinstance(inner, dict):
+                yield from fields(inner, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("crd", crds.load(), ids=lambda crd: crd["spec"]["names"]["kind"])
+def test_kubectl_explain_describes_every_field_in_sentences(crd: Any) -> None:
+    """The API server describes apiVersion, kind and metadata itself."""
+    for version in crd["spec"]["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]
+        described = [each for each in fields(schema, "") if each[0] not in (".apiVersion", ".kind", ".metadata")]
+        assert described
+        for path, text in described:
+            assert re.fullmatch(r"[A-Z].*\.", text), (path, text)
+            assert not re.search(r"\.py\b|tests/|bizrq/", text), (path, text)
 
 
 def test_the_summary_of_results_has_figures_of_the_tables_below() -> None:
