@@ -53,6 +53,8 @@ _PASSING = re.compile(r"20\d\d-\d\d-\d\dT|still waiting")
 #: What verbs that serve print last before they serve.
 SERVERS = {"up --write-kubeconfig KUBECONFIG": "ready", "web": "web: "}
 PAUSES = ("pause --yes --reason upgrade", "resume --timeout 0")
+#: The terminals: how many columns, and what else is special.
+_TERMINALS = ((60, ""), (80, ""), (120, ""), (80, "no-color"), (80, "ascii"))
 #: The lines of a screen that are kept.
 _LINES = 24
 VERBS = (
@@ -148,10 +150,7 @@ async def test_every_verb_has_a_screen() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "width", "variant"),
-    [
-        *((verb, width, "") for verb in VERBS for width in (60, 80, 120)),
-        *((verb, 80, variant) for verb in VERBS for variant in ("no-color", "ascii")),
-    ],
+    [(verb, width, variant) for verb in VERBS for width, variant in _TERMINALS],
 )
 async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     bizrq: Bizrq, verb: str, width: int, variant: str
@@ -178,24 +177,23 @@ async def test_a_screen_has_no_broken_line_and_no_dash_for_a_zero(
     assert re.sub(blanks, " ", shown) == re.sub(blanks, " ", before)
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-async def test_a_pause_and_its_end_say_what_follows(bizrq: Bizrq, width: int) -> None:
-    said = [await bizrq(*line.split(), "-n", "default", width=width) for line in PAUSES]
+@pytest.mark.parametrize(("width", "variant"), _TERMINALS)
+async def test_a_pause_and_its_end_say_what_follows(bizrq: Bizrq, width: int, variant: str) -> None:
+    environment = {"NO_COLOR": "1"} if variant == "no-color" else {}
+    terminal: dict[str, Any] = {"width": width, "encoding": "ascii" if variant == "ascii" else "utf-8", **environment}
+    said = [await bizrq(*line.split(), "-n", "default", **terminal) for line in PAUSES]
     assert [result.code for result in said] == [0, 0]
     lines = [line for result in said for line in result.plain.splitlines()]
     text = _TIME.sub("TIME", "\n".join(lines)) + "\n"
-    shown, before = same_as_before(_SCREENS / f"pause-and-resume-{width}.txt", text)
+    file = _SCREENS / f"pause-and-resume-{width}{f'-{variant}' if variant else ''}.txt"
+    shown, before = same_as_before(file, text)
     assert shown == before
     assert "".join(line for line in lines if len(line) > width) == ""
 
 
 @pytest.mark.parametrize(
     ("verb", "width", "variant"),
-    [
-        (verb, width, variant)
-        for verb in SERVERS
-        for width, variant in ((60, ""), (80, ""), (120, ""), (80, "no-color"), (80, "ascii"))
-    ],
+    [(verb, width, variant) for verb in SERVERS for width, variant in _TERMINALS],
 )
 async def test_a_verb_that_serves_says_what_it_waits_for_and_where_it_serves(
     bizrq: Bizrq, tmp_path: Path, verb: str, width: int, variant: str
