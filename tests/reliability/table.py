@@ -116,7 +116,7 @@ STAGED = (
     Experiment(
         "R31",
         races.r31,
-        "every edit is applied as it was previewed; p99 under 2 s",
+        "every edit is applied as it was previewed; p99 of a click under 2 s",
         {"edits": 200, "concurrency": 200, "p99": 2.0},
         {"edits": 3, "concurrency": 20, "p99": 60.0},
     ),

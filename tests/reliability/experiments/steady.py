@@ -27,6 +27,8 @@ from tests.support.serving import Parts, Running
 
 #: Groups of which each has a namespace, and the workloads that a person keeps in one.
 TEAMS, KEPT = 4, 8
+#: How many times as fast people work in the warm-up.
+QUICK = 5
 LOCALHOST = "127.0.0.1"
 MEGABYTE = 1_000_000
 #: The options of a deletion that waits for nobody.
@@ -88,9 +90,10 @@ async def r22(
 ) -> Outcome:
     """People create, change and delete, and look at pages; scrapes come as Prometheus sends them.
 
-    What is measured begins after `warm` of the `seconds`. `pause` is that of each person between two requests, `slope`
-    in megabytes an hour, `descriptors` how many more may be open at the end, `failures` the share of requests that may
-    fail.
+    What is measured begins after `warm` of the `seconds`. Before, people work `QUICK` times as fast: so caches of a
+    fixed size are full, and connections have seen their largest answers. `pause` is that of each person between two
+    requests, `slope` in megabytes an hour, `descriptors` how many more may be open at the end, `failures` the share of
+    requests that may fail.
     """
     root = ground.name()
     async with ground.parts() as parts:
@@ -110,26 +113,30 @@ async def r22(
             await ground.namespace(team)
         measured = {name: Measured(each.process.pid) for name, each in running.items()}
         answered: Counter[str] = Counter()
-        load = [
-            *(works(ground, team, person, pause, answered) for person, team in enumerate(teams)),
-            _regroups(ground, root, pause * 10, answered),
-            _looks(ground, ports[-1], teams, pause * 5, answered),
-            *(_scrapes(ground, port, min(every, 30.0), answered) for port in ports[:-1]),
-        ]
+
+        def load(phase: str, people: int, pause: float) -> list[Awaitable[None]]:
+            """What people do; those of another phase have other numbers, and so their workloads other names."""
+            return [
+                *(works(ground, team, people + person, pause, answered) for person, team in enumerate(teams)),
+                _regroups(ground, f"{root}-{phase}", root, pause * 10, answered),
+                _looks(ground, ports[-1], teams, pause * 5, answered),
+                *(_scrapes(ground, port, min(every, 30.0), answered) for port in ports[:-1]),
+            ]
+
         began = time.monotonic()
-        async with under_way(*load) as tasks:
-            while (elapsed := time.monotonic() - began) < seconds:
-                await asyncio.sleep(every)
-                tasks.check()
-                for each in measured.values():
-                    each.look(elapsed)
-                memory = (f"{name} {each.memory[-1][1] / MEGABYTE:.1f}" for name, each in measured.items())
-                ground.say(f"{elapsed:.0f} s: {', '.join(memory)}")
+        phases = ("w", warm, pause / QUICK), ("m", seconds, pause)
+        for number, (phase, until, rest) in enumerate(phases):
+            async with under_way(*load(phase, number * TEAMS, rest)) as tasks:
+                while (elapsed := time.monotonic() - began) < until:
+                    await asyncio.sleep(every)
+                    tasks.check()
+                    for each in measured.values():
+                        each.look(elapsed)
+                    memory = (f"{name} {each.memory[-1][1] / MEGABYTE:.1f}" for name, each in measured.items())
+                    ground.say(f"{elapsed:.0f} s: {', '.join(memory)}")
+            await _clear(ground, teams)
         for each in measured.values():
             each.forget(warm)
-        for team in teams:
-            await ground.clear(team)
-            await ground.client.request("DELETE", PODS.path(team), body=AT_ONCE)
         await ground.clear_groups(root)
     failed = sum(count for what, count in answered.items() if what.endswith(FAILED))
     missed = [f"{failed} requests failed"] if failed > failures * sum(answered.values()) else []
@@ -223,10 +230,16 @@ async def _asks(answered: Counter[str], what: str, request: Awaitable[object]) -
     return True
 
 
-async def _regroups(ground: Ground, root: str, pause: float, answered: Counter[str]) -> None:
+async def _clear(ground: Ground, teams: list[str]) -> None:
+    for team in teams:
+        await ground.clear(team)
+        await ground.client.request("DELETE", PODS.path(team), body=AT_ONCE)
+
+
+async def _regroups(ground: Ground, prefix: str, root: str, pause: float, answered: Counter[str]) -> None:
     """Groups come and go."""
     for number in itertools.count():
-        name = f"{root}-c{number}"
+        name = f"{prefix}{number}"
         await _asks(answered, "groups", ground.people.create(GROUPS, group(name, root, cpu="2")))
         await asyncio.sleep(pause)
         await _asks(answered, "edits", ground.people.patch(GROUPS, name, {"spec": {"hard": {"limits.cpu": "3"}}}))
