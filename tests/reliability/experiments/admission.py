@@ -163,7 +163,8 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
     """
     name = stage.name()
     await stage.namespace(name)
-    await stage.group(name, cpu="5")
+    # Room for all patches: what awaits a count of an earlier generation would have to try again.
+    await stage.group(name, cpu=str(patches * rounds))
     await stage.people.create(DEPLOYMENTS, deployment("web", name, 2, namespace=name, cpu="100m"))
     await settled(stage.client, [name], 30)
     numbers = itertools.cycle(range(2, 8))
