@@ -165,7 +165,10 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
     await stage.namespace(name)
     # Room for all patches: what awaits a count of an earlier generation would have to try again.
     await stage.group(name, cpu=str(patches * rounds))
-    await stage.people.create(DEPLOYMENTS, deployment("web", name, 2, namespace=name, cpu="100m"))
+    web = deployment("web", name, 2, namespace=name, cpu="100m")
+    # No surge: its pods are free, and stay where no pod becomes available.
+    web["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
+    await stage.people.create(DEPLOYMENTS, web)
     await settled(stage.client, [name], 30)
     numbers = itertools.cycle(range(2, 8))
 
