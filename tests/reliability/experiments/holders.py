@@ -230,23 +230,23 @@ class _Holders:
         await self.parts.webhook_process()
         await self.parts.balancer.hang_up()
 
-    async def is_given_back(self, name: str) -> None:
-        """Wait until no allowance holds anything of a group: one that was killed keeps its own for 75 s at most.
+    async def is_given_back(self, name: str, *, but_empty: bool = False) -> None:
+        """Wait until a group has no allowance: one that was killed keeps its own for 75 s at most.
 
-        One that its process has used up stays: to take it back gives nobody room.
+        `but_empty`: one that its process has used up may stay, for to take it back gives nobody room.
         """
 
         async def none() -> bool:
-            return not any(any(line.amount.values()) for line in await self._lines(name))
+            return not any(not but_empty or any(line.amount.values()) for line in await self._lines(name))
 
-        await eventually(none, 120, f"no allowance holds anything of {name}")
+        await eventually(none, 120, f"{name} has no allowances")
 
     async def fill(self) -> None:
         """Once what was promised in vain has expired, exactly the rest fits: nothing leaked."""
         ground = self.ground
         await ground.expire(*(storm.group for storm in self.storms))
         for storm in self.storms:
-            await self.is_given_back(storm.group)
+            await self.is_given_back(storm.group, but_empty=True)
             rest = self.fits - await ground.agreed(storm.group)
             before = storm.stored
             await storm.run("late", rest + 1)
