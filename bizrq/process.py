@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import json
 import logging
@@ -27,7 +28,8 @@ from prometheus_client.registry import Collector
 from bizrq.api.config import ConfigurationError
 from bizrq.exposition import GroupFamily, render
 from bizrq.flags import LogFormat, LogLevel
-from bizrq.kube.client import ConfigError, KubeClient
+from bizrq.kube.client import RECEIVE_BUFFER, ConfigError, KubeClient
+from bizrq.kube.config import from_environment, from_kubeconfig
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics import observed
 from bizrq.metrics_access import MetricsAccess
@@ -43,6 +45,9 @@ METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
 SCRAPE = 30.0
 #: Seconds that a scrape gets for its answer when the process ends.
 SCRAPED = 2.0
+
+#: The number of this setting in malloc.h; mallopt(3).
+_M_MMAP_THRESHOLD = -3
 
 #: Set when the process must end.
 Stop = asyncio.Event
@@ -110,8 +115,8 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
     """Return the settings and a client. Exit with one line and status 2 if one is not usable."""
     try:
         settings = load(config)
-        client = KubeClient.from_kubeconfig(kubeconfig) if kubeconfig else KubeClient.from_environment()
-        return settings, observed(client)
+        endpoint = from_kubeconfig(kubeconfig) if kubeconfig else from_environment()
+        return settings, observed(KubeClient(endpoint, receive_buffer=RECEIVE_BUFFER))
     except (ConfigurationError, ConfigError) as error:
         end(name, str(error))
 
@@ -147,6 +152,8 @@ def run(main: Callable[[Stop], Awaitable[None]]) -> None:
     """Run until `main` returns. SIGINT and SIGTERM set its event; a second one ends the process at once."""
     import uvloop
 
+    _return_large_blocks()
+
     async def guarded() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -161,6 +168,16 @@ def run(main: Callable[[Stop], Awaitable[None]]) -> None:
         await main(stop)
 
     uvloop.run(guarded())
+
+
+def _return_large_blocks() -> None:
+    """Have glibc give a block of 128 KiB or more back to the system once it is freed.
+
+    By default it does so until one is freed, and takes later ones from its heap. There the 256 KiB that uvloop reads
+    each TLS connection into stay resident behind the small objects that come after them.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
 
 
 async def until_stopped(stop: Stop, *work: Awaitable[object]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +219,28 @@ async def test_a_response_that_is_no_json_is_a_one_line_error(server: FakeServer
         with pytest.raises(Unreachable, match="answered without JSON: '<html>"):
             await client.get(PODS, "web", "a")
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("size", [None, 32 * 1024])
+async def test_the_kernel_keeps_as_much_of_a_connection_as_the_client_says(
+    server: FakeServer, size: int | None
+) -> None:
+    """uvloop's buffer of each connection grows to the largest read, which is what the kernel has kept."""
+    async with KubeClient(Endpoint(server.url, StaticCredentials({})), receive_buffer=size) as client:
+        await client.list(PODS)
+        [kept] = _kept_of_connections_to(int(server.url.rpartition(":")[2]))
+        # Linux doubles the number, for its own records.
+        assert (kept == 2 * 32 * 1024) == (size is not None)
+
+
+def _kept_of_connections_to(port: int) -> list[int]:
+    """Return the bounds of the open sockets of this process that are connected to a local port, in bytes."""
+    found = []
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as copy:
+            if copy.getpeername()[1] == port:
+                found.append(copy.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    return found
 
 
 def test_importing_the_client_loads_no_kubernetes_models(tmp_path: Path) -> None:
