@@ -238,7 +238,7 @@ def _kept_of_connections_to(port: int) -> list[int]:
     found = []
     for file in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(file.name))) as copy:
-            if copy.getpeername()[1] == port:
+            if copy.family == socket.AF_INET and copy.getpeername()[1] == port:
                 found.append(copy.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
     return found
 
