@@ -171,14 +171,16 @@ class ReleaseTracker:
         return is_any
 
     def _record_deletion(self, old: Object) -> None:
-        uid = old["metadata"]["uid"]
-        known = self._payers.get(uid)
-        if known is not None:
-            self._payers.remember(uid, replace(known, gone=self._now()))
-        elif self._makes(old) and (was := self._ownership.paid(old)) is not None:
-            # It came and went between two recounts, and may have made pods.
-            now = self._now()
-            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
+        uid, now = old["metadata"]["uid"], self._now()
+        known, was = self._payers.get(uid), self._ownership.paid(old)
+        is_here = known is None or was is None or was.reason is PayerReason.LEFTOVER or was.group == known.group
+        if known is not None and is_here:
+            self._payers.remember(uid, replace(known, gone=now))
+        elif self._makes(old) and was is not None:
+            # It came and went between two recounts, and may have made pods. Another group may remember it still.
+            since = was.since or now
+            since = max(since, known.since + 1) if known is not None else since
+            self._payers.remember(uid, Memory(was.group, was.place, since, now, was.models))
 
     def _record_release(self, old: Object, new: Object) -> None:
         """Charge an object to the group that paid until now if no owner keeps it from now on."""

@@ -12,7 +12,10 @@ is known to the laws alone, which add up pods and ask no controller.
 The controller sees each write of a workload in order, unless its watch starts over, and pods as they are at one moment.
 A workload's own controller ends the youngest of its pods first.
 
-Left out: what `pods` explores (deletions, adoptions, sizes of pods, surge, the pages of a record, two controllers), and
+A workload that is deleted leaves its pods. The garbage collector deletes them later, or never: then they are orphans.
+
+Left out: what `pods` explores (adoptions, sizes of pods, surge, the pages of a record, two controllers), objects
+between a workload and its pods with a watch of their own, pods that a controller makes after its workload is gone, and
 time. A pod that ends may go on ending, the controller waits for a workload's own one as long as it takes, and an entry
 may expire as soon as its writes can no longer be stored. A restart takes longer than a workload's controller needs.
 These are limits (docs/ownership.md, "What is not exact"): until a group is counted that a workload has left, it may pay
@@ -39,7 +42,8 @@ CORES = "cores"
 class Work(NamedTuple):
     """A stored workload. `acts` is the number of pods that its controller has observed, of generation `seen`.
 
-    `acts_in` is the group that admitted that, and `fell` the version of the last write that asked for less.
+    `acts_in` is the group that admitted that, and `fell` the version of the last write that asked for less. One that
+    `is_gone` is how the watch shows its deletion.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Work(NamedTuple):
     seen: int = 0
     acts_in: str = ""
     fell: int = 0
+    is_gone: bool = False
 
     @property
     def lags(self) -> bool:
@@ -70,13 +75,24 @@ class Pod(NamedTuple):
     made: int = 0
 
 
+class Line(NamedTuple):
+    """A line of a workload: the group paid for it, after others whose lines have a lower `since`."""
+
+    name: str
+    since: int = 0
+    is_gone: bool = False
+
+
 class Status(NamedTuple):
     """A group's status, with the lines of the workloads that it counted and of the pods that stayed."""
 
     used: int = 0
     entries: tuple[Entry, ...] = ()
-    workloads: tuple[str, ...] = ()
+    workloads: tuple[Line, ...] = ()
     stayed: tuple[int, ...] = ()
+
+    def line(self, name: str) -> Line | None:
+        return next((line for line in self.workloads if line.name == name), None)
 
 
 class Left(NamedTuple):
@@ -121,9 +137,11 @@ class View(NamedTuple):
 class Mind(NamedTuple):
     """What the controller remembers, and no other one will.
 
-    `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than,
-    `counted` has a cost by group and workload, `looked` are the groups whose record it has looked through, `settled`
-    what it is done with, by group and workload, and `moved` the workloads that it has seen leave a group, with that.
+    `notes` are pods and the groups that they were made for, `moves` those that unseen pods may be older than, `counted`
+    has a cost by group and workload, `looked` are the groups whose record it has looked through, `settled` what it is
+    done with, by group and workload, and `moved` the workloads that it has seen leave a group, with that. `deleted` are
+    workloads whose deletion it has seen, `ended` those of which pods may be older, and `gone` those that a group pays
+    for by a line that is to be stored, with that group.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
@@ -134,6 +152,9 @@ class Mind(NamedTuple):
     looked: tuple[str, ...] = ()
     settled: tuple[tuple[str, str], ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
+    deleted: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    gone: tuple[tuple[str, str], ...] = ()
 
 
 class Progress(NamedTuple):
@@ -218,6 +239,10 @@ class Rules:
     awaits_promises = True
     #: What was promised for a demand that has changed since is over once pods are seen that are no older.
     sees_what_was_asked = True
+    #: What was charged or promised for a workload is over once it is gone and pods are seen that are no older.
+    awaits_pods_of_deleted = True
+    #: What a workload leaves that is deleted is the group's that it was in, counted there or not.
+    leaves_where_it_was = True
 
 
 # -- What can happen next ----------------------------------------------------------------------------------------------
@@ -233,7 +258,7 @@ def first(scenario: Scenario) -> World:
     statuses, counted = [], []
     for group in scenario.names:
         own = [work for work in works if work.group == group]
-        statuses.append(Status(sum(work.pods for work in own), (), tuple(sorted(work.name for work in own))))
+        statuses.append(Status(sum(work.pods for work in own), (), tuple(sorted(Line(work.name) for work in own))))
         counted += [(group, work.name, work.pods) for work in own]
     stored = tuple(sorted(works))
     holds = tuple(Hold(work.name, work.pods, work.group) for work in stored)
@@ -268,12 +293,28 @@ def _changes(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[s
     for pod in world.pods:
         if not pod.up:
             yield f"pod {pod.uid} of {pod.owner} is gone", _with_pods(world, (p for p in world.pods if p != pod))
+    for owner in {pod.owner for pod in world.pods if pod.up} - {work.name for work in world.works}:
+        ending = (pod._replace(up=False) if pod.owner == owner else pod for pod in world.pods)
+        yield f"the pods of {owner} are deleted", _with_pods(world, ending)
     yield from _watch(world, scenario, rules)
     for group in scenario.names:
         yield from _count(world, scenario, rules, group)
     if world.restarts and not any(work.lags for work in world.works):
         view = View(world.works, (), world.pods, 0, world.last)
-        yield "the controller restarts", world._replace(view=view, mind=Mind(), restarts=world.restarts - 1)
+        after = world._replace(view=view, mind=Mind(), restarts=world.restarts - 1)
+        yield "the controller restarts", after._replace(mind=_found_gone(after, scenario))
+
+
+def _found_gone(world: World, scenario: Scenario) -> Mind:
+    """What a controller finds gone that starts anew: the group pays that paid last."""
+    there = {work.name for work in world.works}
+    gone: set[tuple[str, str]] = set()
+    for name in {line.name for status in world.statuses for line in status.workloads} - there:
+        payer = _payer(name, world.statuses, world.mind, scenario)
+        assert payer is not None
+        if not payer.is_gone:
+            gone.add((payer.group, name))
+    return world.mind._replace(gone=tuple(sorted(gone)))
 
 
 def _ask(world: World, scenario: Scenario, number: int, request: Request) -> Iterator[tuple[str, World]]:
@@ -286,6 +327,11 @@ def _ask(world: World, scenario: Scenario, number: int, request: Request) -> Ite
             yield from _promise(world, scenario, number, says, asked, 0, entry)
         return
     if work is None:
+        return
+    if request.verb == "delete":
+        if not scenario.is_prompt or _is_counted(world, work):
+            done = _progress(world, number, Progress("done", ended=world.version + 1))
+            yield says, _put(done, work, work._replace(is_gone=True))
         return
     pods = request.pods if request.pods != SAME else work.pods
     asked = work._replace(pods=pods, group=request.group or work.group)
@@ -374,7 +420,7 @@ def _act(world: World, scenario: Scenario, work: Work) -> Iterator[tuple[str, Wo
     up = [pod for pod in world.pods if pod.owner == work.name and pod.up]
     if len(up) < work.acts:
         uid = max(_uids(world), default=-1) + 1
-        uncounted = (name for name in scenario.names if work.name in _status(world, scenario, name).workloads)
+        uncounted = (name for name in scenario.names if _status(world, scenario, name).line(work.name))
         may_pay = {work.acts_in, *((work.group,) if work.pods else ()), *uncounted}
         made = Pod(uid, work.name, True, tuple(sorted(may_pay)), world.version + 1)
         yield f"{work.name}'s controller makes pod {uid}", _with_pods(world, (*world.pods, made))
@@ -395,6 +441,8 @@ def _watch(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str
 
 
 def _words(work: Work) -> str:
+    if work.is_gone:
+        return f"that {work.name} is gone"
     return f"{work.name}: {work.pods} in {work.group}, generation {work.seen} of {work.generation} observed"
 
 
@@ -405,6 +453,12 @@ def _deliver(world: World, number: int, scenario: Scenario, rules: Rules) -> Wor
     # The writes of several workloads come together.
     for new in {work.name: work for work in view.coming[:number]}.values():
         known = old.get(new.name)
+        if new.is_gone:
+            if known is not None:
+                last = known._replace(version=new.version) if number > 1 else new
+                mind = _note_deletion(world, mind, last, scenario, rules)
+                del old[new.name]
+            continue
         if known is not None and known.group != new.group and rules.notes_moves:
             mind = _note_move(world, mind, known.group, new, scenario, rules)
         old[new.name] = new
@@ -412,11 +466,45 @@ def _deliver(world: World, number: int, scenario: Scenario, rules: Rules) -> Wor
     return world._replace(view=view, mind=mind)
 
 
+class Payer(NamedTuple):
+    group: str
+    is_gone: bool
+
+
+def _payer(name: str, statuses: Sequence[Status], mind: Mind, scenario: Scenario) -> Payer | None:
+    """The group that is remembered for a workload: of several the last one, stored or not."""
+    found: list[tuple[int, str, bool]] = []
+    for group, status in zip(scenario.names, statuses, strict=True):
+        line, is_gone = status.line(name), (group, name) in mind.gone
+        if line is not None:
+            found.append((line.since, group, line.is_gone))
+        if is_gone:
+            found.append((len(statuses), group, True))
+    return Payer(*max(found)[1:]) if found else None
+
+
+def _note_deletion(world: World, mind: Mind, last: Work, scenario: Scenario, rules: Rules) -> Mind:
+    """The group that it was in pays for what is left."""
+    name, group = last.name, last.group
+    if not rules.leaves_where_it_was and (payer := _payer(name, world.statuses, mind, scenario)) is not None:
+        group = payer.group
+    notes = {uid for uid, _ in mind.notes}
+    is_expected = any(move.name == name for move in mind.moves)
+    is_noted = is_expected or any(pod.owner == name and pod.uid in notes for pod in world.view.pods)
+    return mind._replace(
+        moved=tuple(each for each in mind.moved if each[0] != name or is_noted),
+        holds=tuple(hold for hold in mind.holds if hold.name != name),
+        deleted=tuple(sorted({*mind.deleted, name})),
+        ended=(*mind.ended, name) if 0 < world.view.missed <= last.version else mind.ended,
+        gone=tuple(sorted({*mind.gone, (group, name)})),
+    )
+
+
 def _note_move(world: World, mind: Mind, left: str, new: Work, scenario: Scenario, rules: Rules) -> Mind:
     """The group that was left is that of the pods which are seen by then, unless they were another's already."""
     moved = tuple(sorted({*mind.moved, (new.name, left)}))
     notes, has_stayed = dict(mind.notes), {uid for status in world.statuses for uid in status.stayed}
-    remember = [name for name in scenario.names if new.name in _status(world, scenario, name).workloads]
+    remember = [name for name in scenario.names if _status(world, scenario, name).line(new.name)]
     is_first = all(name != new.name for name, _ in mind.moved) or not rules.minds_seen_moves
     if rules.notes_remembered and is_first and remember and left not in remember:
         left = remember[0]
@@ -437,7 +525,7 @@ def _deliver_pods(world: World, rules: Rules) -> World:
         since = (move.group for move in mind.moves if move.name == pod.owner and move.version > pod.made)
         if pod.uid not in known and (left := next(since, None)) is not None:
             notes.setdefault(pod.uid, left)
-    mind = mind._replace(notes=tuple(sorted(notes.items())), moves=())
+    mind = mind._replace(notes=tuple(sorted(notes.items())), moves=(), ended=())
     pods = tuple(pod._replace(made=0) for pod in world.pods)
     return world._replace(pods=pods, view=world.view._replace(pods=pods, missed=0, last=world.last), mind=mind)
 
@@ -468,6 +556,7 @@ class Recount:
         self.world = world
         self.rules = rules
         self.group = group
+        self.scenario = scenario
         self.view = world.view
         self.works = {work.name: work for work in world.view.works}
         self.there = {pod.uid: pod for pod in world.view.pods}
@@ -486,16 +575,42 @@ class Recount:
         self.settled: set[str] = set()
         self.counted = {(where, name): cost for where, name, cost in world.mind.counted}
         for (where, name), cost in list(self.counted.items()):
-            if self.works[name].group != where:
+            if name not in self.works or self.works[name].group != where:
                 self.left[where, name] = Left(where, name, cost, False)
                 del self.counted[where, name]
+        self.states = [(entry, _state(world, group, entry, rules)) for entry in self.status.entries]
+        self.mind_gone = set(world.mind.gone)
+        self._find_gone()
         self.own = [work for work in self.view.works if work.group == group]
         self._count()
         if rules.leaves_stays:
             self._settle()
         self._count()
 
+    def _find_gone(self) -> None:
+        """Remember what went unseen, by its lines or by the promise of its creation; and sort what is left."""
+        owners = {pod.owner for pod in self.view.pods}
+        for entry, state in self.states:
+            is_create = entry.kind == "create" and state == "over" and entry.name not in self.works
+            if is_create and entry.name in owners and self._payer(entry.name) is None:
+                self.mind_gone.add((self.group, entry.name))
+        for line in self.status.workloads:
+            payer = self._payer(line.name)
+            if line.name not in self.works and payer == Payer(self.group, is_gone=False):
+                self.mind_gone.add((self.group, line.name))
+        self.payers: dict[str, str] = {}
+        for name in sorted(owners - self.works.keys()):
+            if (payer := self._payer(name)) is not None:
+                self.payers[name] = payer.group
+
+    def _payer(self, name: str) -> Payer | None:
+        mind = self.world.mind._replace(gone=tuple(sorted(self.mind_gone)))
+        return _payer(name, self.world.statuses, mind, self.scenario)
+
     def _count(self) -> None:
+        self.leftovers = sum(
+            not self._has_stayed(pod.uid) for pod in self.view.pods if self.payers.get(pod.owner) == self.group
+        )
         self.costs = {work.name: self._cost(work) for work in self.own}
         self.counted.update({(self.group, name): cost.charge for name, cost in self.costs.items()})
 
@@ -535,36 +650,46 @@ class Recount:
 
     def _settle(self) -> None:
         if self.rules.looks_through and self.group not in self.world.mind.looked:
-            for name in self.status.workloads:
+            for name in (line.name for line in self.status.workloads if not line.is_gone):
                 if (self.group, name) not in self.counted:
                     self.left.setdefault((self.group, name), Left(self.group, name, None, False))
-        states = [(entry, _state(self.world, self.group, entry, self.rules)) for entry in self.status.entries]
+        states = self.states
         over = [entry for entry, state in states if state != "pending"]
         self.promised = {entry.name for entry, state in states if state == "pending"}
         for entry in over:
             key = self.group, entry.name
-            if entry.name in self.works and key not in self.counted:
+            if key not in self.counted:
                 is_seen = self.rules.sees_moves_out and (entry.name, self.group) in self.world.mind.moved
                 self.left.setdefault(key, Left(*key, None, entry.kind == "update" and not is_seen))
         mine = {name: left for (group, name), left in self.left.items() if group == self.group}
-        room = self.status.used - sum(cost.charge for cost in self.costs.values()) - len(self.stayed[self.group])
+        charged = sum(cost.charge for cost in self.costs.values()) + self.leftovers
+        room = self.status.used - charged - len(self.stayed[self.group])
         if self.rules.counts_ending_promises:
             room += sum(entry.extra for entry in over if entry.name in mine)
+        self.is_early |= self.rules.awaits_pods_of_deleted and not mine.keys().isdisjoint(self.world.mind.ended)
         self.room = max(0, room) if self.rules.minds_room else len(self.there)
-        taken = [work for work in self.view.works if work.group != self.group]
+        # What is left of a workload asks for nothing.
+        left = (Work(name, 0, 0, group, 0) for name, group in self.payers.items())
+        taken = [work for work in (*self.view.works, *left) if work.group != self.group]
         made = {work.name: self._made(work, mine.get(work.name)) for work in taken}
         stay = {work.name: [p for p in self._of(work) if p.uid in self.stayed[self.group]] for work in taken}
         covered: dict[str, set[int]] = {}
         for work in taken:
-            is_behind = self.rules.settles_from_new_pods and 0 < self.view.missed <= work.version
+            is_behind = self.rules.settles_from_new_pods and self._is_behind(work)
             self.is_early |= is_behind and work.name in mine
             covered[work.name] = self._covered(work, made[work.name], stay[work.name])
-            if made[work.name] or stay[work.name]:
+            if (made[work.name] or stay[work.name]) and work.name in self.works:
                 self._hold(work)
                 self._give(work, covered[work.name], made[work.name], () if is_behind else stay[work.name])
         for work in taken:
             self._keep(made[work.name], covered[work.name])
         self._settle_left(mine, made, stay)
+
+    def _is_behind(self, work: Work) -> bool:
+        """True where pods are not seen yet that may stay."""
+        if work.name in self.works:
+            return 0 < self.view.missed <= work.version
+        return any(move.name == work.name for move in self.world.mind.moves)
 
     def _of(self, work: Work) -> Iterable[Pod]:
         return (pod for pod in self.view.pods if pod.owner == work.name)
@@ -607,9 +732,10 @@ class Recount:
     ) -> None:
         """Hold what may still get pods for what it asked for here, and pay for the rest no longer."""
         for name, left in mine.items():
-            work = self.works[name]
-            is_back = work.group == self.group
-            if left.cost is not None and not is_back and self._has_fallen(work) and self.rules.holds_what_may_come:
+            work = self.works.get(name)
+            is_back = work is not None and work.group == self.group
+            has_fallen = work is not None and self._has_fallen(work)
+            if left.cost is not None and not is_back and has_fallen and self.rules.holds_what_may_come:
                 there = len({*made[name], *stay[name]})
                 more = min(max(0, left.cost - there), self.room)
                 self.room -= more
@@ -625,14 +751,14 @@ class Recount:
         for name, pods in made.items():
             for pod in pods:
                 if pod not in stay[name] and pod.uid not in self.stayed[self.group]:
-                    self.notes[pod.uid] = self.works[name].group
+                    self.notes[pod.uid] = self.works[name].group if name in self.works else self.payers[name]
 
     # The status.
 
     def published(self) -> Status:
         """Return the status that counts this, with its lines."""
         kept: list[Entry] = []
-        used = self.held + len(self.stayed[self.group])
+        used = self.held + len(self.stayed[self.group]) + self.leftovers
         costs = dict(self.costs)
         for entry in sorted(self.status.entries, key=lambda each: each.generation):
             state, cost = _state(self.world, self.group, entry, self.rules), costs.get(entry.name)
@@ -645,14 +771,27 @@ class Recount:
                 room = earlier + (self.costs[entry.name].charge if entry.name in self.costs else 0)
                 kept.append(entry._replace(base=min(entry.base, room) if entry.kind == "update" else 0))
         used += sum(cost.charge for cost in costs.values())
-        gone = {name for group, name in self.world.mind.settled if group == self.group}
-        remembered = set(self.status.workloads) - gone
-        return Status(
-            used,
-            tuple(sorted(kept)),
-            tuple(sorted({*remembered, *self.costs})),
-            tuple(sorted(self.stayed[self.group])),
-        )
+        return Status(used, tuple(sorted(kept)), self._lines(), tuple(sorted(self.stayed[self.group])))
+
+    def _lines(self) -> tuple[Line, ...]:
+        """Those of what has left go once a status without it is stored, and those of what is gone with its pods."""
+        settled = {name for group, name in self.world.mind.settled if group == self.group} & self.works.keys()
+        lines = {line.name: line for line in self.status.workloads if line.name not in settled}
+        lines |= {name: Line(name, self._last(name) + 1) for name in self.costs if self._is_new(name)}
+        for group, name in self.mind_gone:
+            if group == self.group:
+                lines[name] = Line(name, self._last(name) + 1, is_gone=True)
+        owners = {pod.owner for pod in self.view.pods}
+        kept = (line for line in lines.values() if not line.is_gone or self.view.missed or line.name in owners)
+        return tuple(sorted(kept))
+
+    def _is_new(self, name: str) -> bool:
+        line = self.status.line(name)
+        return line is None or line.since < self._last(name)
+
+    def _last(self, name: str) -> int:
+        lines = (status.line(name) for status in self.world.statuses)
+        return max((line.since for line in lines if line is not None), default=-1)
 
     def _least(self, cost: _Cost, over: int) -> int:
         return cost.charge - over
@@ -670,6 +809,9 @@ class Recount:
             looked,
             tuple(settled),
             self.world.mind.moved,
+            self.world.mind.deleted,
+            self.world.mind.ended,
+            tuple(sorted(each for each in self.mind_gone if each[0] != self.group)),
         )
 
 
@@ -721,6 +863,8 @@ def _state(world: World, group: str, entry: Entry, rules: Rules) -> str:
         if is_unseen and rules.sees_what_was_asked:
             return "pending"
         return "over" if is_over else "delivered"
+    if entry.name in world.mind.deleted:
+        return "over"
     made = [progress for progress in world.progress if (group, entry.key) in progress.promises]
     if any(progress.phase == "allowed" for progress in made):
         return "pending"
@@ -747,10 +891,11 @@ def _progress(world: World, number: int, progress: Progress) -> World:
 def _put(world: World, old: Work | None, new: Work, *, falls: bool = False) -> World:
     version = world.version + 1
     new = new._replace(version=version, fell=version if falls else new.fell)
-    works = tuple(sorted((*(each for each in world.works if each is not old), new)))
+    others = (each for each in world.works if each is not old)
+    works = tuple(sorted((*others, *(() if new.is_gone else (new,)))))
     view = world.view._replace(coming=(*world.view.coming, new))
     pods = world.pods
-    if new.pods:
+    if new.pods and not new.is_gone:
         # What it asks for now pays for pods that nobody has deleted.
         pods = tuple(_payable(pod, new.group) if (pod.owner, pod.up) == (new.name, True) else pod for pod in pods)
     return world._replace(works=works, pods=pods, version=version, view=view)
@@ -788,10 +933,13 @@ def ranked(world: World) -> World:
         known.update((each.decided_on, each.ended))
     rank = {version: number for number, version in enumerate(sorted(known))}
     age = {uid: number for number, uid in enumerate(sorted(_uids(world)))}
+    since_of: dict[str, list[int]] = {}
+    for each in (line for status in world.statuses for line in status.workloads):
+        since_of.setdefault(each.name, []).append(each.since)
 
     def of(works: tuple[Work, ...]) -> tuple[Work, ...]:
         return tuple(
-            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0)
+            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0, w[9])
             for w in works
         )
 
@@ -805,7 +953,10 @@ def ranked(world: World) -> World:
         rank[last],
         tuple(
             Status(
-                used, tuple(Entry(*e[:3], rank[e[3]], *e[4:]) for e in entries), works, tuple(age[uid] for uid in stay)
+                used,
+                tuple(Entry(*e[:3], rank[e[3]], *e[4:]) for e in entries),
+                tuple(Line(w[0], sum(other < w[1] for other in since_of[w[0]]), w[2]) for w in works),
+                tuple(age[uid] for uid in stay),
             )
             for used, entries, works, stay in world.statuses
         ),
@@ -887,9 +1038,10 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
         used, hard = _status(world, scenario, name).used, scenario.groups[name]
         if used > hard:
             return f"{name} uses {used} at last, and hard is {hard}"
-    for name in scenario.names if all(pod.up for pod in world.pods) else ():
+    there = {work.name for work in world.works}
+    for name in scenario.names if all(pod.up and pod.owner in there for pod in world.pods) else ():
         own = [work for work in world.works if work.group == name]
-        wanted = Status(sum(work.pods for work in own), (), tuple(sorted(work.name for work in own)))
+        wanted = Status(sum(work.pods for work in own), (), tuple(sorted(Line(work.name) for work in own)))
         if _status(world, scenario, name) != wanted:
             return f"{name} comes to {_status(world, scenario, name)}, not {wanted}"
     return None

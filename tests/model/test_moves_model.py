@@ -12,6 +12,8 @@ ONE = ["create A 1 in g"]
 TWO = ["create A 2 in g"]
 ALONE = {"g": 1, "h": 1}
 AROUND = ["scale A 0", "then move A to h", "then move A to g", "then move A to h"]
+#: The pod that ran in g ends slowly.
+LEFT = ["scale A 0", "then move A to h", "then delete A"]
 #: What it asks for in h makes a pod there.
 THROUGH = ["scale A 0", "then move A 1 to h", "then scale A 0"]
 SCENARIOS = {
@@ -58,6 +60,19 @@ SCENARIOS = {
     "through and back, and its room taken": Scenario(
         ALONE, [*THROUGH, "then move A to g", "create B 1 in h"], ONE, "", is_prompt=True
     ),
+    "deleted": Scenario(ALONE, ["delete A", "create B 1 in g"], ONE),
+    "created and deleted": Scenario({"g": 1}, ["create A 1 in g", "then delete A", "create B 1 in g"]),
+    "scaled up and deleted": Scenario({"g": 1}, ["scale A 1", "then delete A", "create B 1 in g"], ["create A 0 in g"]),
+    "moved and deleted": Scenario(ALONE, ["move A to h", "then delete A", "create B 1 in g"], ONE, "pods"),
+    "moved with fewer pods and deleted": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "then delete A"], TWO),
+    "created, moved and deleted": Scenario(
+        ALONE, ["create A 1 in g", "then move A 0 to h", "then delete A", "create B 1 in g"], late="pods"
+    ),
+    "scaled to 0, moved and deleted": Scenario(ALONE, [*LEFT, "create B 1 in g"], ONE, "pods"),
+    "scaled to 0, moved and deleted, a restart": Scenario(ALONE, LEFT, ONE, "pods", restarts=1),
+    "scaled to 0, moved with a pod and deleted": Scenario(
+        ALONE, ["scale A 0", "then move A 1 to h", "then delete A", "create B 1 in h"], ONE, ""
+    ),
 }
 
 
@@ -97,6 +112,10 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("sees_what_was_asked", "created, to 0 and its room taken"),
     ("awaits_promises", "scaled up, to 0 and moved"),
     ("sees_moves_out", "through and back, at once"),
+    ("awaits_pods_of_deleted", "created and deleted"),
+    ("awaits_pods_of_deleted", "created, moved and deleted"),
+    ("awaits_pods_of_deleted", "scaled up and deleted"),
+    ("leaves_where_it_was", "scaled to 0, moved with a pod and deleted"),
 ]
 
 

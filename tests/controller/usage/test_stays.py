@@ -503,6 +503,23 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
         await team.holds_still(nlp="0", vision="1")
 
 
+async def test_what_is_deleted_is_charged_until_all_is_seen_that_it_has_made(books: Books) -> None:
+    """Nobody has counted it, and the watch shows its pods after all else."""
+    late = Late(books)
+    async with movers(books) as (team, _):
+        late.begin()
+        web = await books.create(deployment("web", "nlp", 2))
+        await books.promise("nlp", entry("deployments.apps/default/web", "cpu=2", of=web["metadata"]["uid"]))
+        await team.pods("old", await team.version("web-1", web, 2), 2, terminationGracePeriodSeconds=DAY)
+        team.least = float("inf")
+        for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
+            await books.client.delete(kind, name, "default")
+        await asyncio.sleep(1)
+        late.end()
+        await team.holds_still(nlp="2", vision="0")
+        assert team.least >= 2
+
+
 async def test_a_default_that_changes_moves_what_has_no_label(books: Books) -> None:
     async with movers(books) as (team, _):
         await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "nlp"}}})

@@ -78,6 +78,18 @@ def test_a_move_is_forgotten_with_its_workload(memory: Memory) -> None:
     assert not memory.cluster.moved_pods.has_moved("web")
 
 
+def test_what_is_left_is_that_of_the_group_that_the_workload_was_in(memory: Memory) -> None:
+    """Nobody has counted it there; the group that it left pays for its own pods, by their notes."""
+    web = web_in(memory, "nlp")
+    memory.cluster.payers.remember("web", Payer("nlp", "Deployment/default/web", 1))
+    web = move(memory, web, "vision")
+    memory.cluster.workload_changed(web, None)
+    left, before = memory.cluster.payers.get("web"), memory.cluster.payers.in_group("nlp", "web")
+    assert left is not None
+    assert before is not None
+    assert (left.group, left.gone is not None, before.gone) == ("vision", True, None)
+
+
 class Late:
     """A workload whose pods the watch shows late, with the revision of each of its writes."""
 
