@@ -504,16 +504,15 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
 
 
 async def test_what_is_deleted_is_charged_until_all_is_seen_that_it_has_made(books: Books) -> None:
-    """Nobody has counted it, and the watch shows its pods after all else."""
+    """The watch shows its pods after all else."""
     late = Late(books)
     async with movers(books) as (team, _):
+        web = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await team.holds(nlp="2", vision="0")
         late.begin()
-        web = await books.create(deployment("web", "nlp", 2))
-        await books.promise("nlp", entry("deployments.apps/default/web", "cpu=2", of=web["metadata"]["uid"]))
-        await team.pods("old", await team.version("web-1", web, 2), 2, terminationGracePeriodSeconds=DAY)
+        await team.pods("old", web, 2, terminationGracePeriodSeconds=DAY)
         team.least = float("inf")
-        for kind, name in ((DEPLOYMENTS, "web"), (REPLICASETS, "web-1")):
-            await books.client.delete(kind, name, "default")
+        await books.client.delete(REPLICASETS, "web", "default")
         await asyncio.sleep(1)
         late.end()
         await team.holds_still(nlp="2", vision="0")
