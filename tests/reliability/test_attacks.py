@@ -247,6 +247,19 @@ async def test_one_stateful_set_goes_and_another_adopts_what_it_left_and_makes_m
     await live.settled()
 
 
+async def test_a_stateful_set_adopts_pods_out_of_its_range(tenant: Tenant, live: LivePods) -> None:
+    """It deletes them, which takes a day, and makes others."""
+    made = of_kind(STATEFULSETS, web(tenant, 4, slow=True))
+    await tenant.create(STATEFULSETS, made)
+    await tenant.running(4)
+    await attempt(tenant.delete(STATEFULSETS, "web", "Orphan"))
+    await gone(tenant, STATEFULSETS, "web")
+    await live.settled()
+    await attempt(tenant.create(STATEFULSETS, {**made, "spec": {**made["spec"], "ordinals": {"start": 10}}}))
+    await for_a_while(lambda: has_running(tenant, 8), 4)
+    await live.settled()
+
+
 # Children that are scaled, and pods that are awaited.
 
 
