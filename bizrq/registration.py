@@ -113,11 +113,18 @@ _TEMPLATES = (
     "[object, oldObject].map(o, has(o.spec) && has(o.spec.template) ? o.spec.template : "
     "has(o.template) ? o.template : {})"
 )
-#: Send a claim that was not made for a pod, where its labels can have changed.
-#: A pod's own claim is charged with the pod.
+
+
+def _made_for_pod(claim: str) -> str:
+    return f"{_of(claim, 'metadata.ownerReferences', '[]')}.exists(o, o.kind == 'Pod')"
+
+
+#: Send a new claim, but for those that Kubernetes makes for a pod: they are charged with it, and anybody may write
+#: that a pod owns a claim. Send a claim whose labels change, or that is a pod's no more: its label charges from then.
 CLAIMED = (
-    "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod')) && "
-    f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
+    f"request.operation != 'UPDATE' ? !({_made_for_pod('object')} && "
+    f"({BUILT_IN} || request.userInfo.username == 'system:kube-scheduler')) : !{_made_for_pod('object')} && "
+    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 #: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also
