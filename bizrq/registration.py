@@ -113,11 +113,18 @@ _TEMPLATES = (
     "[object, oldObject].map(o, has(o.spec) && has(o.spec.template) ? o.spec.template : "
     "has(o.template) ? o.template : {})"
 )
-#: Send a claim that was not made for a pod, where its labels can have changed.
-#: A pod's own claim is charged with the pod.
+
+
+def _made_for_pod(claim: str) -> str:
+    return f"{_of(claim, 'metadata.ownerReferences', '[]')}.exists(o, o.kind == 'Pod')"
+
+
+#: Send a new claim, but for those that Kubernetes makes for a pod: they are charged with it, and anybody may write
+#: that a pod owns a claim. Send a claim whose labels change, or that is a pod's no more: its label charges from then.
 CLAIMED = (
-    "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'Pod')) && "
-    f"(request.operation != 'UPDATE' || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
+    f"request.operation != 'UPDATE' ? !({_made_for_pod('object')} && "
+    f"({BUILT_IN} || request.userInfo.username == 'system:kube-scheduler')) : !{_made_for_pod('object')} && "
+    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 #: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also
@@ -329,6 +336,7 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
         Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, *managed], [_UNLABELLED]),
         *_grown(registry, managed),
         *_leaving(registry, managed),
+        *_edited(registry, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
         Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, *managed], [_UNLABELLED]),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
@@ -379,6 +387,29 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
     ]
     return [Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)]
+
+
+def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+    """Review what somebody edits below a workload that pays, as for `/scale`; a ReplicaSet may be a leftover.
+
+    Few of these have a label of their own. Fails open: the recount counts what they ask for.
+    """
+    makers = [a for a in registry.charged if a.pays and a.creates]
+    made = set[tuple[str, str]]().union(*(a.creates for a in makers)) - {("", "Pod")}
+    rules = [
+        _rule(a.group, list(a.versions), [a.plural], ["UPDATE"], "Namespaced")
+        for a in registry.charged
+        if (a.group, a.kind) in made
+    ]
+    if not rules:
+        return []
+    is_made = f"request.resource.resource == 'replicasets' || {_owned('oldObject', makers)}"
+    conditions = [
+        _SPEC_CHANGED,
+        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        {"name": "below-what-pays", "expression": is_made},
+    ]
+    return [Webhook("edited", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED], fails_open=True)]
 
 
 def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:

@@ -19,6 +19,9 @@ from web.visit import Visit, away_notice
 
 #: The least time in seconds between two messages that groups changed, and of a page that takes long to make.
 PACE, SLOW = 1.0, 10.0
+#: Pages that are asked to load again at once, and how many a second while groups change without end. To make a page
+#: takes milliseconds of CPU, and who looks must not slow down who creates.
+AT_ONCE, A_SECOND = 200, 15.0
 #: Seconds after which a stream looks at the rights of its user and says that it is there.
 LOOK = 10.0
 #: The most streams of the process: its port has connections left for pages.
@@ -29,10 +32,24 @@ OF_ONE = 100
 _NAMES = 500
 
 
+class Turns:
+    """When each stream may say that something changed: many at once after a calm, then at a steady rate."""
+
+    def __init__(self, at_once: int = AT_ONCE, a_second: float = A_SECOND) -> None:
+        self._ahead, self._gap = at_once / a_second, 1 / a_second
+        self._last = 0.0
+
+    def take(self, now: float) -> float:
+        """Return the time of the next free turn, which is nobody else's then."""
+        self._last = max(self._last + self._gap, now - self._ahead)
+        return max(now, self._last)
+
+
 class Streams:
     """All open streams of the process."""
 
     def __init__(self) -> None:
+        self._turns = Turns()
         #: The name of the user of each.
         self._open: dict[asyncio.Task[None], str] = {}
         self._ended = False
@@ -62,7 +79,7 @@ class Streams:
             headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", **guard.PRIVATE, **guard.HEADERS}
         )
         await response.prepare(visit.request)
-        task = asyncio.ensure_future(_follow(visit, response, scope, query.get("since", ""), pace))
+        task = asyncio.ensure_future(_follow(visit, response, scope, query.get("since", ""), pace, self._turns))
         self._open[task] = user
         metrics.STREAMS.inc()
         try:
@@ -76,10 +93,12 @@ class Streams:
         return response
 
 
-async def _follow(visit: Visit, response: web.StreamResponse, scope: ShownGroups, state: str, pace: float) -> None:
+async def _follow(
+    visit: Visit, response: web.StreamResponse, scope: ShownGroups, state: str, pace: float, turns: Turns
+) -> None:
     visitor, clock = visit.visitor, asyncio.get_running_loop().time
     away: float | None = None
-    due = clock()
+    due, has_turn = clock(), False
     await response.write(b"retry: 2000\n\n")
     with visitor.hub.listening(scope) as topic:
         # A browser whose session is due for renewal comes again by itself.
@@ -95,10 +114,12 @@ async def _follow(visit: Visit, response: web.StreamResponse, scope: ShownGroups
                 away = visitor.away_since
                 await _say(response, "notice", None if away is None else away_notice(away))
             if (now := visitor.state(scope)) != state:
+                if not has_turn and due <= clock():
+                    due, has_turn = turns.take(clock()), True
                 if (early := due - clock()) > 0:
                     await asyncio.sleep(min(early, LOOK))
                     continue
-                state, due = now, clock() + pace
+                state, due, has_turn = now, clock() + pace, False
                 await response.write(b"event: changed\ndata:\n\n")
             if not await topic.wait(LOOK):
                 await response.write(b": here\n\n")

@@ -21,6 +21,7 @@ from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_from
 from bizrq.workloads.ownership.payers import SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
+from bizrq.workloads.pods import resize
 from bizrq.workloads.pods.podspec import COUNTED, COUNTED_OF_CONTAINER
 
 Object = dict[str, Any]
@@ -112,7 +113,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def is_resized(self) -> bool:
         """Return True if the pod may hold more than its spec says, as after a resize in place."""
         status = (self.rest or {}).get("status", {})
-        return "containerStatuses" in status or "initContainerStatuses" in status
+        return any(key in status for key in ("containerStatuses", "initContainerStatuses", *resize.HELD))
 
     def plain(self) -> Object:
         """Return the pod as the object that counting reads. Its parts are shared: do not change them."""
@@ -233,11 +234,12 @@ def _rest(metadata: Object, spec: Object, status: Object, counted: Collection[st
 
 
 def _resized(spec: Object, status: Object) -> Object:
-    """Return the statuses of containers that have other resources than they ask for, as after a resize in place."""
-    found: Object = {}
+    """Return what the status says of resources that are not those asked for, as after a resize in place."""
+    of_pod, asked_of_pod = _only(status, resize.HELD), spec.get("resources") or {}
+    found: Object = of_pod if asked_of_pod and _has_other(of_pod, asked_of_pod) else {}
     for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
         asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
-        reported = [_only(s, ("name", "resources", "allocatedResources")) for s in status.get(statuses) or ()]
+        reported = [_only(s, ("name", *resize.HELD)) for s in status.get(statuses) or ()]
         if any(_has_other(s, asked.get(s.get("name")) or {}) for s in reported):
             found[statuses] = reported
     if found:

@@ -483,6 +483,12 @@ async def targets(clients: Clients) -> AsyncIterator[Targets]:
     """What each request is about, by the kind of its namespace; the objects are there, and nobody answers."""
     client = clients[""]
     await has_kinds(client, crds.load())
+    await client.create(NAMESPACES, namespace(ENDS, **LABELS["managed, with a default group"]))
+    for resource, body in (("deployments", labelled(DEPLOYMENT)), ("resourceclaims", CLAIM)):
+        await Target(ENDS, "x").send(client, "create", resource, body)
+    if ACTS:
+        # Nobody answers for it once the webhooks are registered, and controllers act on all else that is there by then.
+        await eventually(lambda: _held(client, REPLICASETS), 60, f"the Deployment in {ENDS} has a ReplicaSet")
     spaces = {space: f"outage-{number}" for number, space in enumerate(SPACES)}
     owners: dict[str, str] = {}
     for space, name in spaces.items():
@@ -498,12 +504,6 @@ async def targets(clients: Clients) -> AsyncIterator[Targets]:
     for sent in (*IN_SPACES, *WITHOUT_SPACE):
         for target in of(sent).values() if sent.on is not None else ():
             await target.send(client, "create", sent.what.partition("/")[0], sent.on)
-    await client.create(NAMESPACES, namespace(ENDS, **LABELS["managed, with a default group"]))
-    for resource, body in (("deployments", labelled(DEPLOYMENT)), ("resourceclaims", CLAIM)):
-        await Target(ENDS, "x").send(client, "create", resource, body)
-    if ACTS:
-        # Before the webhooks are registered: nobody would answer for the Deployment's ReplicaSet.
-        await eventually(lambda: _held(client, REPLICASETS), 60, f"the Deployment in {ENDS} has a ReplicaSet")
     async with unanswered(client, spaces):
         yield of
     for sent in WITHOUT_SPACE:

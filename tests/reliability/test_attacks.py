@@ -247,6 +247,19 @@ async def test_one_stateful_set_goes_and_another_adopts_what_it_left_and_makes_m
     await live.settled()
 
 
+async def test_a_stateful_set_adopts_pods_out_of_its_range(tenant: Tenant, live: LivePods) -> None:
+    """It deletes them, which takes a day, and makes others."""
+    made = of_kind(STATEFULSETS, web(tenant, 4, slow=True))
+    await tenant.create(STATEFULSETS, made)
+    await tenant.running(4)
+    await attempt(tenant.delete(STATEFULSETS, "web", "Orphan"))
+    await gone(tenant, STATEFULSETS, "web")
+    await live.settled()
+    await attempt(tenant.create(STATEFULSETS, {**made, "spec": {**made["spec"], "ordinals": {"start": 10}}}))
+    await for_a_while(lambda: has_running(tenant, 8), 4)
+    await live.settled()
+
+
 # Children that are scaled, and pods that are awaited.
 
 
@@ -265,6 +278,35 @@ async def test_a_replica_set_of_a_deployment_is_scaled(tenant: Tenant, live: Liv
     await for_a_while(lambda: has_running(tenant, 40), 4)
     await live.settled()
     await attempt(tenant.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}))
+
+
+@pytest.mark.parametrize("how", ["runs", "paused", "left"])
+async def test_a_replica_set_without_a_label_is_edited_to_more_pods(tenant: Tenant, live: LivePods, how: str) -> None:
+    """Its namespace has no default, so that no selector of ours finds it, and `/scale` is not used."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    if how == "paused":
+        await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    if how == "left":
+        await attempt(tenant.delete(DEPLOYMENTS, "web", "Orphan"))
+        await gone(tenant, DEPLOYMENTS, "web")
+        await live.settled()
+    for made in await of_deployment(tenant):
+        await attempt(tenant.patch(REPLICASETS, made["metadata"]["name"], {"spec": {"replicas": 40}}))
+    await for_a_while(lambda: has_running(tenant, 40), 4)
+    await live.settled()
+
+
+async def test_the_template_of_a_replica_set_without_a_label_is_edited(tenant: Tenant, live: LivePods) -> None:
+    """A paused Deployment leaves it be, and each pod that is deleted comes again with the other template."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4))
+    await tenant.running(4)
+    await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
+    for made in await of_deployment(tenant):
+        await changed(tenant, REPLICASETS, made["metadata"]["name"], image_of("other", "10"))
+    await attempts(tenant.delete(PODS, each["metadata"]["name"]) for each in await tenant.pods())
+    await for_a_while(lambda: has_running(tenant, 4), 4)
+    await live.settled(ever=4)
 
 
 async def test_awaited_pods_leave_their_job_while_they_stop(tenant: Tenant, live: LivePods) -> None:

@@ -149,6 +149,7 @@ async def test_a_deployment_without_label_is_scaled_when_its_namespace_got_a_def
     if await attempt(tenant.admin.patch(NAMESPACES, tenant.name, with_default)):
         await tenant.delete(DEPLOYMENTS, "web")
         await gone(tenant, DEPLOYMENTS, "web")
+        await eventually(lambda: is_empty(tenant), 60, "what it made is gone")
         await tenant.admin.patch(NAMESPACES, tenant.name, with_default)
         await attempt(tenant.create(DEPLOYMENTS, made))
     await attempt(tenant.scale(DEPLOYMENTS, "web", 12))

@@ -14,7 +14,7 @@ from bizrq.store.groups import GROUPS
 from tests.support import objects
 from tests.support.proxy import Proxy
 from tests.web.conftest import Browser, Pages, World, serving
-from web.live import PACE, SLOW
+from web.live import PACE, SLOW, Turns
 from web.reading.visitors import PROOF
 
 
@@ -138,6 +138,32 @@ async def test_a_busy_group_is_said_at_most_once_a_second(world: World, pages: P
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
     assert all(later - earlier >= PACE * 0.9 for earlier, later in itertools.pairwise(times))
+
+
+def test_many_pages_hear_at_once_after_a_calm_and_then_at_a_steady_rate():
+    turns = Turns(at_once=3, a_second=2.0)
+    assert [turns.take(100.0) for _ in range(6)] == [100.0, 100.0, 100.0, 100.0, 100.5, 101.0]
+    assert turns.take(101.2) == 101.5
+    assert [turns.take(200.0) for _ in range(5)] == [200.0, 200.0, 200.0, 200.0, 200.5]
+
+
+async def test_a_page_waits_for_its_turn(world: World, pages: Pages, monkeypatch):
+    await world.group("nlp", cpu=10)
+    browser = await pages.signed_in(world.box.token)
+    loop = asyncio.get_running_loop()
+    taken: list[float] = []
+
+    def later(_: Turns, now: float) -> float:
+        taken.append(now)
+        return now + 0.7
+
+    monkeypatch.setattr(Turns, "take", later)
+    async with listening(browser, "/groups/nlp") as stream:
+        for number in range(1, 3):
+            await world.count("nlp", cpu=number)
+            assert await stream.event() == ("changed", "")
+            assert len(taken) == number
+            assert loop.time() >= taken[-1] + 0.7
 
 
 async def test_a_lead_hears_of_their_group(world: World, pages: Pages):

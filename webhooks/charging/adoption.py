@@ -20,6 +20,7 @@ from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
+from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
@@ -48,7 +49,7 @@ class Adoption:
             return {}
         namespace = new["metadata"].get("namespace", "")
         found = await list_kinds(self._context, self._made_by(adapter), namespace, deadline)
-        left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj)]
+        left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj) and _is_in_range(new, obj)]
         if not left:
             return {}
         others = await list_stored(self._context, resources_of(adapter), deadline, namespace)
@@ -153,3 +154,8 @@ class Adoption:
 def _is_free(obj: Object) -> bool:
     """Return True where no controller has an object, and it is not about to go."""
     return controller_of(obj["metadata"]) is None and not is_going(obj)
+
+
+def _is_in_range(new: Object, obj: Object) -> bool:
+    """Return False for a pod that a new StatefulSet adopts and deletes: it makes others in its place."""
+    return new.get("kind") != "StatefulSet" or awaits(new, is_old=False)(str(obj["metadata"].get("name")))

@@ -1,7 +1,7 @@
-"""Read what the containers of a running pod hold after an in-place resize.
+"""Read what a running pod and its containers hold after an in-place resize.
 
 This file alone compares a pod's spec with its status. It does not know sums. Source:
-`component-helpers/resource/helpers.go` (aggregateContainerResourcesByFn) of Kubernetes v1.36.
+`component-helpers/resource/helpers.go` (aggregateContainerResourcesByFn, PodRequests, PodLimits) of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from bizrq.units import quantity
 from bizrq.units.quantity import QuantityError
 from bizrq.workloads.validation import child_path, expect_map, malformed
 
-#: The fields of a pod's status that show what its containers hold.
-TOLD = ("containerStatuses", "initContainerStatuses", "conditions")
+#: The fields of a pod's status, or of a container's, that show what it holds.
+HELD = ("resources", "allocatedResources")
+#: The fields of a pod's status that show what it and its containers hold.
+TOLD = (*HELD, "containerStatuses", "initContainerStatuses", "conditions")
 _STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
 
 
 def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the spec with each container at the most of its request, its allocation and its actual resources.
+    """Return the spec with the pod and each container at the most of request, allocation and actual resources.
 
     A resize that the node has called infeasible does not count. Raises Malformed.
     """
@@ -27,12 +29,18 @@ def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
         return spec
     infeasible = _is_infeasible(status.get("conditions"))
     running = spec
+    asks = spec.get("resources")
+    if isinstance(asks, dict) and any(map(status.get, HELD)):
+        held = _most(asks, status, infeasible, "status")
+        # A name that the pod does not state is that of its containers.
+        stated = {part: {name: of[name] for name in of if name in (asks.get(part) or ())} for part, of in held.items()}
+        running = {**running, "resources": stated}
     for key, statuses in _STATUSES.items():
         containers, statuses_by_name = spec.get(key), _by_name(status.get(statuses))
         if statuses_by_name and isinstance(containers, list):
             running = {
                 **running,
-                key: [_most(c, statuses_by_name, infeasible, f"status.{statuses}") for c in containers],
+                key: [_of_container(c, statuses_by_name, infeasible, f"status.{statuses}") for c in containers],
             }
     return running
 
@@ -48,28 +56,27 @@ def _by_name(statuses: object) -> dict[str, dict[str, Any]]:
     if not isinstance(statuses, list):
         return {}
     named = [s for s in statuses if isinstance(s, dict) and isinstance(s.get("name"), str)]
-    return {s["name"]: s for s in named if s.get("resources") or s.get("allocatedResources")}
+    return {s["name"]: s for s in named if any(map(s.get, HELD))}
 
 
-def _most(container: Any, statuses_by_name: dict[str, dict[str, Any]], infeasible: bool, path: str) -> Any:
+def _of_container(container: Any, statuses_by_name: dict[str, dict[str, Any]], infeasible: bool, path: str) -> Any:
     name = container.get("name") if isinstance(container, dict) else None
     if not isinstance(name, str) or name not in statuses_by_name:
         return container
-    path = child_path(path, name)
-    has, allocated = (
-        expect_map(statuses_by_name[name].get("resources"), f"{path}.resources"),
-        statuses_by_name[name].get("allocatedResources"),
-    )
-    asks = {} if infeasible else container.get("resources")
+    asks = container.get("resources")
     if asks is not None and not isinstance(asks, dict):
         return container
-    asks = asks or {}
+    return {**container, "resources": _most(asks or {}, statuses_by_name[name], infeasible, child_path(path, name))}
+
+
+def _most(asks: dict[str, Any], status: dict[str, Any], infeasible: bool, path: str) -> dict[str, Any]:
+    """Return the resources of what asks for these, and whose status shows what it has."""
+    has, allocated = expect_map(status.get("resources"), f"{path}.resources"), status.get("allocatedResources")
+    if infeasible:
+        asks = {}
     requests = [asks.get("requests"), has.get("requests"), allocated]
     limits = [asks.get("limits"), has.get("limits")]
-    return {
-        **container,
-        "resources": {"requests": _larger(requests, f"{path}.requests"), "limits": _larger(limits, f"{path}.limits")},
-    }
+    return {"requests": _larger(requests, f"{path}.requests"), "limits": _larger(limits, f"{path}.limits")}
 
 
 def _larger(lists: list[Any], path: str) -> dict[str, Any]:

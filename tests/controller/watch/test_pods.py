@@ -96,6 +96,18 @@ def test_it_costs_what_the_pod_costs() -> None:
     assert cost.resources["requests.cpu"] == 3_250_000_000
 
 
+def test_one_that_was_resized_as_a_whole_costs_what_it_holds() -> None:
+    found, whole = settings({}), _pod()
+    whole["spec"]["resources"] = {"requests": {"cpu": "4"}}
+    whole["status"]["resources"] = {"requests": {"cpu": "9"}}
+    kept = trimmed_pod(whole, SharedParts(COUNTED))
+    assert kept.is_resized
+    cost = demand(kept.plain(), found.registry, EmptyLookup(), found.counting)
+    whole["spec"]["resources"] = {"requests": {"cpu": "9"}}
+    assert cost == demand(whole, found.registry, EmptyLookup(), found.counting)
+    assert not trimmed_pod(whole, SharedParts(COUNTED)).is_resized
+
+
 def test_pods_of_a_workload_share_what_is_the_same_and_one_changed_pod_changes_no_other() -> None:
     shapes = SharedParts(COUNTED)
     one, other = (trimmed_pod(_pod(uid), shapes) for uid in ("a", "b"))

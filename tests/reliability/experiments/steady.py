@@ -8,7 +8,7 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import linear_regression, median
@@ -33,29 +33,39 @@ LOCALHOST = "127.0.0.1"
 MEGABYTE = 1_000_000
 #: The options of a deletion that waits for nobody.
 AT_ONCE = b'{"gracePeriodSeconds":0}'
+#: States of a connection in /proc/net/tcp.
+ESTABLISHED, LISTENING = "01", "0A"
 #: How the count of requests ends that got neither what they asked for nor a refusal.
 FAILED = "failed"
 
 
 @dataclass
 class Measured:
-    """A process: the seconds at which it was looked at, with its own memory in bytes and its open descriptors."""
+    """A process: the seconds at which it was looked at, with its own memory in bytes and its open descriptors.
+
+    `accepted` are connections that others opened to it and keep. They are no part of `descriptors`.
+    """
 
     pid: int
     memory: list[tuple[float, int]] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
 
     def look(self, elapsed: float) -> None:
         status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         [kilobytes] = [line.split()[1] for line in status if line.startswith("RssAnon")]
         self.memory.append((elapsed, int(kilobytes) * 1024))
-        self.descriptors.append(len(list(Path(f"/proc/{self.pid}/fd").iterdir())))
+        opened = [str(file.readlink()) for file in Path(f"/proc/{self.pid}/fd").iterdir()]
+        accepted = _accepted(self.pid, opened)
+        self.accepted.append(accepted)
+        self.descriptors.append(len(opened) - accepted)
 
     def forget(self, warm: float) -> None:
         """Keep what was seen from then on."""
         kept = [at >= warm for at, _ in self.memory]
         self.memory = [*itertools.compress(self.memory, kept)]
         self.descriptors = [*itertools.compress(self.descriptors, kept)]
+        self.accepted = [*itertools.compress(self.accepted, kept)]
 
     @property
     def slope(self) -> float:
@@ -72,6 +82,15 @@ class Measured:
         return _ends(self.descriptors)
 
 
+def _accepted(pid: int, opened: Collection[str]) -> int:
+    """Count the TCP connections among these descriptors that came to a port on which the process listens."""
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    # Its place, the local and the other address, the state, queues, timers, and at last the inode.
+    rows = [row for line in itertools.chain(*tables) if f"socket:[{(row := line.split())[9]}]" in opened]
+    ports = {row[1].rpartition(":")[2] for row in rows if row[3] == LISTENING}
+    return sum(row[3] == ESTABLISHED and row[1].rpartition(":")[2] in ports for row in rows)
+
+
 def _ends(values: list[float] | list[int]) -> tuple[float, float]:
     quarter = max(1, len(values) // 4)
     return median(values[:quarter]), median(values[-quarter:])
@@ -86,14 +105,16 @@ async def r22(
     pause: float,
     slope: float,
     descriptors: int,
+    accepted: int,
     failures: int,
 ) -> Outcome:
     """People create, change and delete, and look at pages; scrapes come as Prometheus sends them.
 
     What is measured begins after `warm` of the `seconds`. Before, people work `QUICK` times as fast: so caches of a
     fixed size are full, and connections have seen their largest answers. `pause` is that of each person between two
-    requests, `slope` in megabytes an hour, `descriptors` how many more may be open at the end, `failures` the share of
-    requests that may fail.
+    requests, `slope` in megabytes an hour, `descriptors` how many more of its own a process may have open at the end,
+    `accepted` the connections that others may keep to all processes together, `failures` the share of requests that
+    may fail. An API server keeps up to 25 idle connections to the webhooks, with whichever replicas they came to.
     """
     root = ground.name()
     async with ground.parts() as parts:
@@ -145,15 +166,18 @@ async def r22(
             missed.append(f"{name} grows by {each.slope:.2f} MB/h, {slope:g} allowed")
         if each.opened[1] > each.opened[0] + descriptors:
             missed.append(f"{name} had {each.opened[0]:g} descriptors, then {each.opened[1]:g}")
+    kept = sum(_ends(each.accepted)[1] for each in measured.values())
+    if kept > accepted:
+        missed.append(f"others keep {kept:g} connections, {accepted} allowed")
     told = "; ".join(
         f"{name} {each.slope:+.2f} MB/h ({each.megabytes[0]:.1f} to {each.megabytes[1]:.1f} MB), "
-        f"{each.opened[0]:g} to {each.opened[1]:g} descriptors"
+        f"{each.opened[0]:g} to {each.opened[1]:g} descriptors of its own"
         for name, each in measured.items()
     )
     requests = sum(answered.values())
     return Outcome(
         f"{seconds / 60:g} minutes, the first {warm / 60:g} not measured; {requests} requests "
-        f"({requests / seconds:.1f} a second: {said(answered)}); {told}",
+        f"({requests / seconds:.1f} a second: {said(answered)}); {told}; others keep {kept:g} connections",
         missed,
     )
 

@@ -175,7 +175,21 @@ def running(spec_cpu: str, has: str = "", allocated: str = "", reason: str = "")
     return {**workload("v1", "Pod", template(f"cpu={spec_cpu}")["spec"]), "status": status}
 
 
+def running_as_a_whole(spec_cpu: str, has: str, allocated: str, reason: str = "") -> dict:
+    """The pod as a whole states its cpu, and its status shows what it has of that."""
+    of_container = running(spec_cpu, "1", "1", reason)
+    of_container["spec"]["resources"] = {"requests": {"cpu": spec_cpu}}
+    of_container["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    of_container["status"] |= {"resources": {"requests": {"cpu": has, "memory": "1Gi"}}}
+    of_container["status"] |= {"allocatedResources": {"cpu": allocated}}
+    return of_container
+
+
 RESIZED = [
+    ("growing as a whole", running_as_a_whole("4", has="2", allocated="2"), "cpu=4"),
+    ("shrinking as a whole", running_as_a_whole("2", has="4", allocated="2"), "cpu=4"),
+    ("promised more as a whole", running_as_a_whole("2", has="2", allocated="3"), "cpu=3"),
+    ("asking as a whole for what is infeasible", running_as_a_whole("64", "4", "4", "Infeasible"), "cpu=4"),
     ("nothing told", running("2"), "cpu=2"),
     ("growing", running("4", has="2", allocated="2"), "cpu=4"),
     ("shrinking", running("2", has="4", allocated="2"), "cpu=4"),
