@@ -22,7 +22,6 @@ from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
-from controller.usage.below import informers_below
 from controller.usage.excess import ExcessUsage
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
@@ -197,12 +196,8 @@ class Stays:
         wanted: list[tuple[Informer, Object]] = []
         pods, ownership = self._cluster.informers.pods, self._cluster.ownership
         # What moved and is gone by now may have pods that are not seen.
-        latest: dict[Informer, int] = {pods: max(map(self._cluster.moved_pods.expected, self._left[name]), default=0)}
+        latest = {pods: max(map(self._cluster.moved_pods.expected, self._left[name]), default=0)}
         for uid in self._left[name]:
-            if (deleted := self._cluster.deleted.get(uid)) is not None:
-                # Nothing falls before all is seen that it has made.
-                below = [each for each in informers_below(self._cluster, deleted[0]) if each.installed]
-                latest |= {each: max(latest.get(each, 0), deleted[1]) for each in below}
             if (obj := self._cluster.placements.of(uid).obj) is not None:
                 wanted += [(pods, each) for each in (obj, ownership.keeper_of(obj)) if each is not None]
                 if (memory := self._let_go(name, uid)) is not None:

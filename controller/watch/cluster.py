@@ -15,7 +15,6 @@ from bizrq.kube.client import KubeClient, revision_of
 from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
-from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import models_of
 from bizrq.workloads.lookup import ALL_NODES, reference_of
@@ -113,8 +112,6 @@ class Cluster:
         )
         self.ignored = IgnoredLabels(self.informers, registry, lambda group: enqueue(group, UNHURRIED))
         self._listeners: list[WatchListener] = []
-        #: What was deleted and makes others, by uid, with the revision of its watch then, until all watches reach that.
-        self.deleted: dict[str, tuple[Adapter, int]] = {}
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
         self.context = 0
 
@@ -167,7 +164,6 @@ class Cluster:
                 self.moved_pods.note_below(obj["metadata"]["uid"], owner.get("uid", ""))
         if old is not None and new is None:
             self.moved_pods.forget(old["metadata"]["uid"])
-            self._note_deletion(old)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)
@@ -194,18 +190,6 @@ class Cluster:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
         if moved:
             self._enqueue_below(changed)
-
-    def _note_deletion(self, obj: Object) -> None:
-        """Note from which revision on all is seen that an object has made, and forget what is seen by now."""
-        adapter = self.registry.of(obj)
-        if adapter is None or not adapter.creates:
-            return
-        stores = [each.store for each in self.informers.kinds.values() if each.installed]
-        reached = min((store.resource_version for store in stores), default=0)
-        while self.deleted and self.deleted[first := next(iter(self.deleted))][1] <= reached:
-            del self.deleted[first]
-        revision = self.informers.kinds[adapter.group, adapter.kind].store.resource_version
-        self.deleted[obj["metadata"]["uid"]] = adapter, revision
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
@@ -349,7 +333,6 @@ class Cluster:
         """Recount everything: the API server's store was restored to an older revision."""
         log.error("the API server's store was restored to an older revision", before=before, now=now)
         self.moved_pods.restored()
-        self.deleted.clear()
         self._recount_everything()
 
     def _recount_everything(self) -> None:

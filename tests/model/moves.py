@@ -239,8 +239,9 @@ class Rules:
     awaits_promises = True
     #: What was promised for a demand that has changed since is over once pods are seen that are no older.
     sees_what_was_asked = True
-    #: What was charged or promised for a workload is over once it is gone and pods are seen that are no older.
-    awaits_pods_of_deleted = True
+    #: What was charged or promised for a workload is over once it is gone and pods are seen that are no older. The
+    #: controller does not wait: while others are deleted all the time, it would never be done.
+    awaits_pods_of_deleted = False
     #: What a workload leaves that is deleted is the group's that it was in, counted there or not.
     leaves_where_it_was = True
 

@@ -503,31 +503,6 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
         await team.holds_still(nlp="0", vision="1")
 
 
-class Behind(Late):
-    """The watch of one kind shows nothing until `end`, as if it were late; who lists sees all."""
-
-    async def __call__(self, request: web.Request) -> web.Response | None:
-        is_watch = request.path.endswith(self._of_kind) and "watch" in request.query
-        if is_watch and "sendInitialEvents" not in request.query:
-            await asyncio.sleep(60)
-        return None
-
-
-async def test_what_is_deleted_is_charged_until_all_is_seen_that_it_has_made(books: Books) -> None:
-    """The watch does not show its pods. The recount lists them before it takes away what they were charged."""
-    behind = Behind(books)
-    async with movers(books) as (team, _):
-        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
-        await team.holds(nlp="2", vision="0")
-        behind.begin()
-        await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
-        team.least = float("inf")
-        await books.client.delete(REPLICASETS, "web", "default")
-        await team.holds_still(nlp="2", vision="0")
-        assert team.least >= 2
-    books.box.faults.remove(behind)
-
-
 async def test_a_default_that_changes_moves_what_has_no_label(books: Books) -> None:
     async with movers(books) as (team, _):
         await books.client.patch(NAMESPACES, "default", {"metadata": {"labels": {LABEL: "nlp"}}})
