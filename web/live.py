@@ -21,7 +21,7 @@ from web.visit import Visit, away_notice
 PACE, SLOW = 1.0, 10.0
 #: Pages that are asked to load again at once, and how many a second while groups change without end. To make a page
 #: takes milliseconds of CPU, and who looks must not slow down who creates.
-AT_ONCE, A_SECOND = 200, 15.0
+AT_ONCE, A_SECOND = 100, 10.0
 #: Seconds after which a stream looks at the rights of its user and says that it is there.
 LOOK = 10.0
 #: The most streams of the process: its port has connections left for pages.
