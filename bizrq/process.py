@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +29,7 @@ from prometheus_client.registry import Collector
 from bizrq.api.config import ConfigurationError
 from bizrq.exposition import GroupFamily, render
 from bizrq.flags import LogFormat, LogLevel
-from bizrq.kube.client import RECEIVE_BUFFER, ConfigError, KubeClient
+from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.kube.config import from_environment, from_kubeconfig
 from bizrq.listener import Listener, PortBounds, peer_of
 from bizrq.metrics import observed
@@ -45,6 +46,11 @@ METRICS_BOUNDS = PortBounds(connections=100, bytes=1024 * 1024, body_bytes=0)
 SCRAPE = 30.0
 #: Seconds that a scrape gets for its answer when the process ends.
 SCRAPED = 2.0
+
+#: What the kernel may keep of one connection to the API server, in bytes. uvloop reads whatever is there into a buffer
+#: of 256 KiB for each TLS connection, and what was once written to stays resident. In a cluster this slows no list
+#: down; far from the API server, where `bizrq` runs, it would.
+RECEIVE_BUFFER = 64 * 1024
 
 #: The number of this setting in malloc.h; mallopt(3).
 _M_MMAP_THRESHOLD = -3
@@ -116,7 +122,7 @@ def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Se
     try:
         settings = load(config)
         endpoint = from_kubeconfig(kubeconfig) if kubeconfig else from_environment()
-        return settings, observed(KubeClient(endpoint, receive_buffer=RECEIVE_BUFFER))
+        return settings, observed(KubeClient(replace(endpoint, receive_buffer=RECEIVE_BUFFER)))
     except (ConfigurationError, ConfigError) as error:
         end(name, str(error))
 

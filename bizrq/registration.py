@@ -368,20 +368,22 @@ def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     return [Webhook("grown", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED])]
 
 
+def _families(registry: Registry) -> tuple[list[Adapter], list[Adapter]]:
+    """Return the kinds that pay for what they make, and the charged kinds that they make."""
+    makers = [a for a in registry.charged if a.pays and a.creates]
+    made = set[tuple[str, str]]().union(*(a.creates for a in makers))
+    return makers, [a for a in registry.charged if (a.group, a.kind) in made]
+
+
 def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may leave the owner that pays for them, whatever their labels.
 
     Fails open: the recount counts what is left to the group that paid.
     """
-    makers = [a for a in registry.charged if a.pays and a.creates]
-    made = set[tuple[str, str]]().union(*(a.creates for a in makers))
-    rules = [
-        _rule(a.group, list(a.versions), [a.plural], ["UPDATE"], "Namespaced")
-        for a in registry.charged
-        if (a.group, a.kind) in made
-    ]
-    if not rules:
+    makers, children = _families(registry)
+    if not children:
         return []
+    rules = [_updated(each) for each in children]
     conditions = [
         {"name": "may-leave", "expression": MAY_LEAVE},
         {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
@@ -394,13 +396,8 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
 
     Few of these have a label of their own. Fails open: the recount counts what they ask for.
     """
-    makers = [a for a in registry.charged if a.pays and a.creates]
-    made = set[tuple[str, str]]().union(*(a.creates for a in makers)) - {("", "Pod")}
-    rules = [
-        _rule(a.group, list(a.versions), [a.plural], ["UPDATE"], "Namespaced")
-        for a in registry.charged
-        if (a.group, a.kind) in made
-    ]
+    makers, children = _families(registry)
+    rules = [_updated(each) for each in children if (each.group, each.kind) != ("", "Pod")]
     if not rules:
         return []
     is_made = f"request.resource.resource == 'replicasets' || {_owned('oldObject', makers)}"
@@ -479,6 +476,10 @@ def _other_webhooks(registry: Registry, managed: Sequence[Object]) -> list[Webho
 
 def _written(adapter: Adapter) -> Object:
     return _rule(adapter.group, list(adapter.versions), [adapter.plural], ["CREATE", "UPDATE"], "Namespaced")
+
+
+def _updated(adapter: Adapter) -> Object:
+    return _rule(adapter.group, list(adapter.versions), [adapter.plural], ["UPDATE"], "Namespaced")
 
 
 def _rule(group: str, versions: list[str], resources: list[str], operations: list[str], scope: str) -> Object:

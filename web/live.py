@@ -20,7 +20,7 @@ from web.visit import Visit, away_notice
 #: The least time in seconds between two messages that groups changed, and of a page that takes long to make.
 PACE, SLOW = 1.0, 10.0
 #: Pages that are asked to load again at once, and how many a second while groups change without end. To make a page
-#: takes milliseconds of CPU, and who looks must not slow down who creates.
+#: takes a millisecond of CPU or more, and who looks must not slow down who creates.
 AT_ONCE, A_SECOND = 100, 10.0
 #: Seconds after which a stream looks at the rights of its user and says that it is there.
 LOOK = 10.0

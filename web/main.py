@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,7 +81,7 @@ def serve(
     process.configure_logging(log_format, log_level)
     try:
         settings = load(config)
-        endpoint = _endpoint(kubeconfig, api_ca)
+        endpoint = replace(_endpoint(kubeconfig, api_ca), receive_buffer=process.RECEIVE_BUFFER)
         ring = Keyring(keys)
         origin = _origin(public_url)
         host, port = _address(listen)

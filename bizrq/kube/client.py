@@ -53,10 +53,6 @@ READ_ATTEMPTS = 4
 # Below the idle timeout of any server (90 s in kube-apiserver), so that a write seldom meets a closed connection.
 KEEPALIVE_SECONDS = 30.0
 CONNECTIONS = 200
-# What the kernel may keep of one connection of a long-running process, in bytes. uvloop reads whatever is there into
-# a buffer of 256 KiB for each TLS connection, and what was once written to stays resident. Near the API server this
-# slows no list down; far from it, it would.
-RECEIVE_BUFFER = 64 * 1024
 
 
 class ApiError(Exception):
@@ -254,22 +250,11 @@ def _version() -> str:
 class KubeClient:
     """The client of one API server, as one user, in one event loop. The first request connects."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        timeout: float | None = None,
-        connections: int | None = None,
-        receive_buffer: int | None = None,
-    ) -> None:
-        """`timeout` in seconds is the default of all calls, `connections` how many are open at most.
-
-        `receive_buffer` bounds the bytes that the kernel keeps of each connection; None leaves that to the kernel.
-        """
+    def __init__(self, endpoint: Endpoint, *, timeout: float | None = None, connections: int | None = None) -> None:
+        """`timeout` in seconds is the default of all calls, `connections` how many are open at most."""
         self._endpoint = endpoint
         self._timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self._connections = CONNECTIONS if connections is None else connections
-        self._receive_buffer = receive_buffer
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_for: Identity | None = None
@@ -653,8 +638,8 @@ class KubeClient:
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
-        if self._receive_buffer is not None:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        if self._endpoint.receive_buffer is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._endpoint.receive_buffer)
         return made
 
     def _trust(self, identity: Identity) -> ssl.SSLContext | bool:

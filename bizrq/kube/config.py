@@ -62,6 +62,8 @@ class Endpoint:
     namespace: str = "default"
     #: Headers of each request: those of impersonation.
     headers: tuple[tuple[str, str], ...] = ()
+    #: The bytes that the kernel may keep of one connection. None leaves that to the kernel.
+    receive_buffer: int | None = None
 
     def tls(self, identity: Identity) -> ssl.SSLContext | None:
         """Return an SSL context for this server and identity; None for plain http. Raise ConfigError."""

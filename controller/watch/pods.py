@@ -113,7 +113,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def is_resized(self) -> bool:
         """Return True if the pod may hold more than its spec says, as after a resize in place."""
         status = (self.rest or {}).get("status", {})
-        return any(key in status for key in ("containerStatuses", "initContainerStatuses", *resize.HELD))
+        return any(key in status for key in (*resize.STATUSES.values(), *resize.HELD))
 
     def plain(self) -> Object:
         """Return the pod as the object that counting reads. Its parts are shared: do not change them."""
@@ -237,7 +237,7 @@ def _resized(spec: Object, status: Object) -> Object:
     """Return what the status says of resources that are not those asked for, as after a resize in place."""
     of_pod, asked_of_pod = _only(status, resize.HELD), spec.get("resources") or {}
     found: Object = of_pod if asked_of_pod and _has_other(of_pod, asked_of_pod) else {}
-    for containers, statuses in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+    for containers, statuses in resize.STATUSES.items():
         asked = {c.get("name"): c.get("resources") or {} for c in spec.get(containers) or ()}
         reported = [_only(s, ("name", *resize.HELD)) for s in status.get(statuses) or ()]
         if any(_has_other(s, asked.get(s.get("name")) or {}) for s in reported):

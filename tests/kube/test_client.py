@@ -222,11 +222,11 @@ async def test_a_response_that_is_no_json_is_a_one_line_error(server: FakeServer
 
 
 @pytest.mark.parametrize("size", [None, 32 * 1024])
-async def test_the_kernel_keeps_as_much_of_a_connection_as_the_client_says(
+async def test_the_kernel_keeps_as_much_of_a_connection_as_the_endpoint_says(
     server: FakeServer, size: int | None
 ) -> None:
     """uvloop's buffer of each connection grows to the largest read, which is what the kernel has kept."""
-    async with KubeClient(Endpoint(server.url, StaticCredentials({})), receive_buffer=size) as client:
+    async with KubeClient(Endpoint(server.url, StaticCredentials({}), receive_buffer=size)) as client:
         await client.list(PODS)
         [kept] = _kept_of_connections_to(int(server.url.rpartition(":")[2]))
         # Linux doubles the number, for its own records.

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from bizrq.kube.client import RECEIVE_BUFFER, ConfigError, KubeClient
+from bizrq.kube.client import ConfigError, KubeClient
 from bizrq.kube.config import Credentials, Endpoint, Identity
 from bizrq.metrics import observed
 from bizrq.store.groups import GroupStore
@@ -63,9 +63,7 @@ class SharedGroups:
         """Return the store, filled with these credentials if nobody else lends theirs. Call it for each proof."""
         self._lent.lenders.setdefault(who, credentials)
         if self.store is None:
-            self._client = observed(
-                KubeClient(replace(self._endpoint, credentials=self._lent, headers=()), receive_buffer=RECEIVE_BUFFER)
-            )
+            self._client = observed(KubeClient(replace(self._endpoint, credentials=self._lent, headers=())))
             self.store = GroupStore(self._client, on_change=self._changed)
             self._task = asyncio.create_task(self.store.informer.run(), name="groups of all")
         return self.store

@@ -17,16 +17,7 @@ import structlog
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
-from bizrq.kube.client import (
-    RECEIVE_BUFFER,
-    ApiError,
-    ConfigError,
-    Forbidden,
-    KubeClient,
-    NotFound,
-    Unauthorized,
-    Unreachable,
-)
+from bizrq.kube.client import ApiError, ConfigError, Forbidden, KubeClient, NotFound, Unauthorized, Unreachable
 from bizrq.kube.config import Credentials, Endpoint, StaticCredentials
 from bizrq.metrics import observed
 from bizrq.store.access import whoami
@@ -88,7 +79,7 @@ class Visitor:
         monotonic: Callable[[], float],
     ) -> None:
         self.key = key
-        self.client = observed(KubeClient(endpoint, connections=_CONNECTIONS, receive_buffer=RECEIVE_BUFFER))
+        self.client = observed(KubeClient(endpoint, connections=_CONNECTIONS))
         self.name = ""
         self.is_rejected = False
         self.last_seen = monotonic()

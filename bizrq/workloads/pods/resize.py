@@ -14,9 +14,10 @@ from bizrq.workloads.validation import child_path, expect_map, malformed
 
 #: The fields of a pod's status, or of a container's, that show what it holds.
 HELD = ("resources", "allocatedResources")
+#: The statuses of the containers in each list of a spec.
+STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
 #: The fields of a pod's status that show what it and its containers hold.
-TOLD = (*HELD, "containerStatuses", "initContainerStatuses", "conditions")
-_STATUSES = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
+TOLD = (*HELD, *STATUSES.values(), "conditions")
 
 
 def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
         # A name that the pod does not state is that of its containers.
         stated = {part: {name: of[name] for name in of if name in (asks.get(part) or ())} for part, of in held.items()}
         running = {**running, "resources": stated}
-    for key, statuses in _STATUSES.items():
+    for key, statuses in STATUSES.items():
         containers, statuses_by_name = spec.get(key), _by_name(status.get(statuses))
         if statuses_by_name and isinstance(containers, list):
             running = {

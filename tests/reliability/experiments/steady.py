@@ -93,8 +93,8 @@ async def r22(
     What is measured begins after `warm` of the `seconds`. Before, people work `QUICK` times as fast: so caches of a
     fixed size are full, and connections have seen their largest answers. `pause` is that of each person between two
     requests, `slope` in megabytes an hour, `descriptors` how many more may be open at the end, `failures` the share of
-    requests that may fail. Descriptors of the webhooks count together: one of them answers most requests, which another
-    does later, and keeps a connection for each kind that a review lists.
+    requests that may fail. Descriptors of the webhooks count together: one of them at a time has twice
+    the connections of the others, and another has them later.
     """
     root = ground.name()
     async with ground.parts() as parts:
