@@ -7,7 +7,7 @@ This file alone decides when a status may be written, and what it says. `bizrq.q
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,6 +59,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class _Awaited:
+    """The reservations with what processes hold ahead of them, and the state of the write that each awaits."""
+
+    ahead: Ahead
+    states: list[tuple[Reservation, WriteState]]
+
+
+@dataclass(frozen=True, slots=True)
 class _Gathered:
     """The input of a recount, read without awaiting, so that it shows one moment."""
 
@@ -67,9 +75,7 @@ class _Gathered:
     pages: list[RecordPage]
     children: list[CountedObject]
     record: BudgetState | None
-    #: The reservations, with what processes hold ahead of them, and the state of the write that each awaits.
-    ahead: Ahead
-    sightings: list[tuple[Reservation, WriteState]]
+    awaited: _Awaited
     usage: GroupUsage
     #: The pods that run on although nobody asks for them any more.
     apart: dict[str, RunsOn]
@@ -169,12 +175,11 @@ class Reconciler:
             return 0.0
         entries, kept_texts = self._tracker.of(group)
         expired = await self._tracker.expired(group, entries)
-        await self._tracker.see(self._allowances.ahead(name, entries, kept_texts).entries, expired)
-        states, over = partial(self._states, expired=expired), partial(self._over, expired=expired)
-        self._cluster.releases.find_unseen(name, over(group))
+        states = await self._tracker.see(self._allowances.ahead(name, entries, kept_texts).entries, expired)
+        self._cluster.releases.find_unseen(name, _over(states))
         run = self._prepaid_run(group)
         await self._refresh_usage(UsageQuery(name, run))
-        if await self._stays.settle(name, self._usage_cache, states):
+        if await self._stays.settle(name, self._usage_cache, lambda group: self._awaited(group, expired).states):
             await self._refresh_usage(UsageQuery(name, run))
         is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
         if is_changed or not self._usage_cache.is_current(name):
@@ -186,7 +191,8 @@ class Reconciler:
         self._cluster.payers.read_status(group)
         if self._versions.behind(group) or self._prepaid_run(group) != run or not self._allowances.has_read(group):
             return 0.0
-        ended = over(group)
+        awaited = self._awaited(group, expired)
+        ended = _over(awaited.states)
         # Pods of what was never seen itself may have been seen only while the count waited for them.
         is_due = self._stays.is_due(name, self._usage_cache.of(name), ended)
         if is_due or self._cluster.releases.find_unseen(name, ended):
@@ -194,16 +200,12 @@ class Reconciler:
         if group.metadata.deletion_timestamp is not None and not problem:
             await self._record_reconciler.transfer_to_parent(group)
             return self._interval
-        return min(outlook.requeue_after, await self._recount(group, expired, problem))
+        return min(outlook.requeue_after, await self._recount(group, awaited, problem))
 
-    def _over(self, group: GroupObject, expired: set[str]) -> list[Reservation]:
-        """Return the reservations whose write is over."""
-        return [entry for entry, state in self._states(group, expired) if state.is_over]
-
-    def _states(self, group: GroupObject, expired: set[str]) -> list[tuple[Reservation, WriteState]]:
-        """Return the reservations with the state of the write that each awaits."""
-        entries = self._allowances.ahead(group.name, *self._tracker.of(group)).entries
-        return self._tracker.write_states(entries, expired)
+    def _awaited(self, group: GroupObject, expired: set[str]) -> _Awaited:
+        """Return the reservations of a status, and what the informers know now of the writes that they await."""
+        ahead = self._allowances.ahead(group.name, *self._tracker.of(group))
+        return _Awaited(ahead, self._tracker.write_states(ahead.entries, expired))
 
     def _forget(self, name: str) -> None:
         """Drop all that is remembered of a group that is gone."""
@@ -250,12 +252,12 @@ class Reconciler:
         except (GroupUnreadable, HoursUnreadable):
             return None
 
-    async def _recount(self, group: GroupObject, expired: set[str], problem: str) -> float:
+    async def _recount(self, group: GroupObject, awaited: _Awaited, problem: str) -> float:
         """Gather, decide, write. Returns the seconds after which to look again."""
         try:
             if problem:
                 raise GroupUnreadable(problem)
-            gathered = self._gather(group, expired)
+            gathered = self._gather(group, awaited)
         except (GroupUnreadable, HoursUnreadable) as error:
             log.error("group cannot be counted", group=group.name, error=str(error))
             return await self._write(group, self._unreadable_status(group, str(error)), None)
@@ -280,17 +282,15 @@ class Reconciler:
 
     # Gather.
 
-    def _gather(self, group: GroupObject, expired: set[str]) -> _Gathered:
+    def _gather(self, group: GroupObject, awaited: _Awaited) -> _Gathered:
         """Read what a recount takes. Raises GroupUnreadable, HoursUnreadable."""
         hard, terms = wire.hard_of(group, self._catalog), wire.terms_of(group, self._catalog)
         pages = self._record_reconciler.pages(group.name)
         children = self._children(group.name, pages)
         record = self._forecaster.budget_state(group, pages)
-        ahead = self._allowances.ahead(group.name, *self._tracker.of(group))
-        sightings = self._tracker.write_states(ahead.entries, expired)
         usage = self._usage_cache.of(group.name)
         apart = self._runs_on.apart(group.name, usage)
-        return _Gathered(hard, terms, pages, children, record, ahead, sightings, usage, apart)
+        return _Gathered(hard, terms, pages, children, record, awaited, usage, apart)
 
     def _children(self, name: str, pages: list[metering.RecordPage]) -> list[CountedObject]:
         """Return what each child holds, without hours that its parent has taken over. Raises GroupUnreadable."""
@@ -319,7 +319,7 @@ class Reconciler:
 
     def _decide(self, group: GroupObject, gathered: _Gathered) -> tuple[GroupStatus, _Report]:
         """Recount the group. Returns its status, and what to report once that is stored."""
-        hard, record, ahead = gathered.hard, gathered.record, gathered.ahead
+        hard, record, ahead = gathered.hard, gathered.record, gathered.awaited.ahead
         findings = self._findings(group, gathered)
         counted = recount(self._snapshot(group, gathered, findings))
         lines = self._allowances.given(group, hard, counted, ahead, ahead.entries)
@@ -327,7 +327,7 @@ class Reconciler:
         levels = self._forecaster.budget_levels(group, hard, counted.used, counted.self_used, record)
         hours = HoursReport(levels, gathered.terms, record or BudgetState())
         status = self._counted_status(group, gathered, counted, findings, hours, lines)
-        is_unseen = any(state is WriteState.UNSEEN for _, state in gathered.sightings)
+        is_unseen = any(state is WriteState.UNSEEN for _, state in gathered.awaited.states)
         left = frozenset(gathered.usage.leftovers)
         return status, _Report(hard, counted, findings, hours, left, is_unseen, lines, len(ahead.moved))
 
@@ -346,7 +346,7 @@ class Reconciler:
     def _snapshot(self, group: GroupObject, gathered: _Gathered, findings: Findings) -> Snapshot:
         """Return what is counted, and add what is found of the workloads."""
         hard, terms, record, usage = gathered.hard, gathered.terms, gathered.record, gathered.usage
-        ahead, sightings = gathered.ahead, gathered.sightings
+        ahead, sightings = gathered.awaited.ahead, gathered.awaited.states
         shared = [
             *self._snapshots.shared(group, usage, sightings, findings),
             *counted_objects(gathered.apart),
@@ -360,7 +360,7 @@ class Reconciler:
             reservations=sightings,
             cash=restrict(metering.to_hours(record.spent) if record is not None else {}, hard),
             published=_published(group),
-            owner_paid=self._snapshots.owner_paid(ahead.entries),
+            owner_paid=self._snapshots.owner_paid(usage, ahead.entries),
             safe=terms.safe,
             exact_cash=record.exact if record is not None else {},
             shared=shared,
@@ -380,7 +380,7 @@ class Reconciler:
         lines: list[Line],
     ) -> GroupStatus:
         """Return the status that publishes a count. `lines` are what processes hold ahead with it."""
-        hard, record, ahead = gathered.hard, gathered.record, gathered.ahead
+        hard, record, ahead = gathered.hard, gathered.record, gathered.awaited.ahead
         drafts = conditions(counted, hard, findings, hours, self._catalog)
         return GroupStatus(
             hard=group.spec.hard,
@@ -462,6 +462,11 @@ class Reconciler:
         message = f"{kind} are older than this status: the API server's store was restored; recounting"
         await self._writer.write(group, self._uncounted_status(group, "Restored", message))
         self._reporter.forget_counted(group.name)
+
+
+def _over(states: Iterable[tuple[Reservation, WriteState]]) -> list[Reservation]:
+    """Return the reservations whose write is over."""
+    return [entry for entry, state in states if state.is_over]
 
 
 def _leftovers(usage: GroupUsage) -> list[str]:

@@ -86,7 +86,7 @@ class Account:
         self.stored_names = frozenset((*hard, *(metered_resource(name) for name in hard if is_cash(name))))
         self.reserved: dict[str, int] = {}
         self._by_slot: dict[Slot, tuple[Reservation, ...]] = {}
-        self._extra: dict[Slot, dict[str, int]] = {}
+        self._extra: dict[Slot, Resources] = {}
         #: What the entries of each namespace add to `used`.
         self._by_namespace: dict[str, dict[str, int]] = {}
         self._count = 0
@@ -156,7 +156,7 @@ class Account:
         # A thousand creates of one name share a slot: to add one must not read them all.
         self._set(entry.slot, entries, merge_extra(self.extra_of(entry.slot), entry) if joins else slot_extra(entries))
 
-    def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: dict[str, int]) -> None:
+    def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: Resources) -> None:
         old = self._by_slot.get(slot, ())
         mine = self._by_namespace.setdefault(slot.namespace, {})
         for name, amount in self.extra_of(slot).items():

@@ -391,7 +391,7 @@ def _drift(snapshot: Snapshot, used: Mapping[str, int]) -> dict[str, int]:
     has acted: all that it asks for was admitted.
     """
     entries = (entry for entry, _ in snapshot.reservations)
-    promised = reserved_total(replace(entry, base={}) if entry.is_create else entry for entry in entries)
+    promised = reserved_total(replace(entry, base={}) if entry.is_create and entry.base else entry for entry in entries)
     promised = add(promised, snapshot.ahead)
     return restrict(
         {

@@ -70,9 +70,9 @@ class Reservation:
         """
         return self.uid == earlier.uid or any((self.pending_write, earlier.pending_write))
 
-    @property
-    def extra(self) -> dict[str, int]:
-        """Return what the entry adds to `used`, never below 0."""
+    @cached_property
+    def extra(self) -> Resources:
+        """Return what the entry adds to `used`, never below 0. Do not change it."""
         return subtract_floor(self.amount, self.base)
 
     def same_write(self, other: Reservation) -> bool:
@@ -192,13 +192,13 @@ def is_newer(one: str, other: str) -> bool:
     return other in FORMATS and (one not in FORMATS or FORMATS.index(one) > FORMATS.index(other))
 
 
-def slot_extra(entries: Iterable[Reservation]) -> dict[str, int]:
+def slot_extra(entries: Iterable[Reservation]) -> Resources:
     """Return what the entries of one slot add to `used`: their sum.
 
     One write may follow the other before the pods of the first have ended. The entries of a claim that several
     workloads may name add the largest, since each of them has all of the claim. But their hours add up.
     """
-    extra: dict[str, int] = {}
+    extra: Resources = {}
     for entry in entries:
         extra = merge_extra(extra, entry) if extra else entry.extra
     return extra

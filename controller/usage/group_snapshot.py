@@ -152,15 +152,19 @@ class GroupSnapshots:
 
         An object that another group or an owner pays for is counted there.
         """
+        if entry.uid in usage.usages:
+            return True
         stored = self._cluster.placements.of(entry.uid)
         if stored.obj is not None:
-            return name not in stored.groups or entry.uid in usage.usages
+            return name not in stored.groups
         return self._cluster.payers.get(entry.uid) is not None or not self._cluster.releases.has_left(entry.uid)
 
-    def owner_paid(self, entries: Iterable[Reservation]) -> list[CountedObject]:
-        """Return the stored objects of these reservations that an owner pays for."""
+    def owner_paid(self, usage: GroupUsage, entries: Iterable[Reservation]) -> list[CountedObject]:
+        """Return the stored objects of these reservations that an owner pays for, where the group counts none there."""
         covered: list[CountedObject] = []
         for entry in entries:
+            if usage.sums.get(entry.slot) is not None:
+                continue
             informer = self._cluster.informers.workloads.get(entry.slot.kind)
             stored = informer.store.get(entry.slot.name, entry.slot.namespace) if informer is not None else None
             pays = self._cluster.ownership.payer_of(stored) if stored is not None else None

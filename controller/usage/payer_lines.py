@@ -33,8 +33,6 @@ class PayerLines:
         #: When the lines of a group were last looked through, and those found then that may go, page by page.
         self._swept: dict[str, float] = {}
         self._idle: dict[str, list[list[str]]] = {}
-        #: What waited to be stored of payers to which nothing referred when that was asked for, by group and uid.
-        self._unused: dict[str, dict[str, Memory]] = {}
         #: The lines of what has left a group, once what stays of it is stored.
         self._left: dict[str, set[str]] = {}
 
@@ -45,7 +43,7 @@ class PayerLines:
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
-        for known in (self._swept, self._idle, self._unused, self._left):
+        for known in (self._swept, self._idle, self._left):
             known.pop(group, None)
         self._cluster.payers.forget(group)
 
@@ -61,10 +59,10 @@ class PayerLines:
         while len(usage.uncompared) > _FEW:
             self._compare(group, usage, _FEW)
             await yielder.yield_if_due()
-        pending = self._cluster.payers.pending(group)
-        if len(pending) > _FEW:
+        undecided = self._cluster.payers.undecided(group)
+        if len(undecided) > _FEW:
             is_much = True
-            for uid in tuple(pending):
+            for uid in undecided:
                 self._is_due(group, uid, usage)
                 await yielder.step()
         if self._clock() - self._swept.get(group, float("-inf")) >= _SWEEP:
@@ -77,7 +75,7 @@ class PayerLines:
         payers = self._cluster.payers
         self._mark_changes(group, usage)
         self._compare(group, usage, len(usage.uncompared))
-        put = [uid for uid in payers.pending(group) if self._is_due(group, uid, usage)]
+        put = [uid for uid in payers.undecided(group) if self._is_due(group, uid, usage)]
         idle, said = self._idle.get(group, []), payers.said(group).payers
         asked = {*(idle.pop() if idle else ()), *self._left.pop(group, ()), *payers.given_up(group)}
         if not payers.has_room(group, put):
@@ -91,9 +89,9 @@ class PayerLines:
         A line that was under way when the API server's store was restored may be of a payer that never was.
         """
         self._swept[group] = self._clock()
-        self._unused.pop(group, None)
         payers, by_page = self._cluster.payers, dict[Collection[int], list[list[str]]]()
         for uid in payers.of(group):
+            payers.note_reference(uid)
             if self._may_go(group, uid, usage):
                 chunks = by_page.setdefault(payers.recorded(group).places.get(uid, ()), [[]])
                 if len(chunks[-1]) >= _FEW:
@@ -123,6 +121,7 @@ class PayerLines:
     def _remember(self, group: str, line: WorkloadUsage) -> None:
         payers = self._cluster.payers
         for uid in line.makers:
+            payers.note_reference(uid)
             known, left = payers.in_group(group, uid), line.left
             if left is not None:
                 if known is None or known.gone is None:
@@ -136,16 +135,11 @@ class PayerLines:
     def _is_due(self, group: str, uid: str, usage: GroupUsage) -> bool:
         """Return True for what has to be stored: of a payer that makes pods, or that something refers to.
 
-        That something refers to a payer which is stored in other words is asked from time to time.
+        What need not be is asked again once something changes that refers to it, and at each sweep.
         """
-        if uid in usage.makers:
+        if uid in usage.makers or self._is_referred(uid):
             return True
-        memory, unused = self._cluster.payers.in_group(group, uid), self._unused.setdefault(group, {})
-        if memory is None or (unused.get(uid) is memory and self._cluster.payers.is_stored(group, uid)):
-            return False
-        if self._is_referred(uid):
-            return True
-        unused[uid] = memory
+        self._cluster.payers.set_aside(group, uid)
         return False
 
     def _may_go(self, group: str, uid: str, usage: GroupUsage) -> bool:

@@ -108,11 +108,18 @@ class ReservationTracker:
         """Return False while the controller of an object has not acted on the write that a reservation awaits."""
         return self._write_state(entry, set()) is not WriteState.DELIVERED
 
-    async def see(self, entries: Iterable[Reservation], expired: set[str]) -> None:
-        """Let the watches of pods show what was made for what objects asked for before and ask for no more."""
-        for _, late in self._unseen([(entry, self._write_state(entry, expired)) for entry in entries], expired):
+    async def see(self, entries: Iterable[Reservation], expired: set[str]) -> list[tuple[Reservation, WriteState]]:
+        """Let the watches of pods show what was made for what objects asked for before and ask for no more.
+
+        Return what is known of the writes then.
+        """
+        entries = list(entries)
+        found = [(entry, self._write_state(entry, expired)) for entry in entries]
+        unseen = list(self._unseen(found, expired))
+        for _, late in unseen:
             for informer, revision in late:
                 await informer.catch_up(revision, patience(informer))
+        return self.write_states(entries, expired) if unseen else found
 
     def _unseen(
         self, entries: Iterable[tuple[Reservation, WriteState]], expired: set[str]
@@ -127,16 +134,11 @@ class ReservationTracker:
         for entry in delivered:
             store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
             obj = store.by_uid(entry.uid) if store is not None else None
-            adapter = self._cluster.registry.of(obj) if obj is not None else None
             written = (entry.generation or 0) + 1
-            if (
-                obj is None
-                or adapter is None
-                or not entry.extra
-                or obj["metadata"].get("generation", 0) <= written
-                or (entry.uid, written) in continued
-                or _without_base(str(entry)) in expired
-            ):
+            if obj is None or obj["metadata"].get("generation", 0) <= written or (entry.uid, written) in continued:
+                continue
+            adapter = self._cluster.registry.of(obj)
+            if adapter is None or not entry.extra or _without_base(str(entry)) in expired:
                 continue
             lags, late = unseen_below(self._cluster, adapter, obj)
             if lags or late:

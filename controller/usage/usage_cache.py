@@ -269,6 +269,7 @@ class UsageCache:
 
     def _place(self, uid: str, mark: Mark) -> None:
         """Make an object due in the groups that it is charged to now, and remove it from all others."""
+        self._cluster.payers.note_reference(uid)
         standing = self._placement(uid)
         if standing.obj is None or standing.awaits is None:
             self._waited.pop(uid, None)

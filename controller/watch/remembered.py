@@ -76,6 +76,8 @@ class RememberedPayers:
         self._said: dict[str, Said] = {}
         #: What is to be stored, by group and uid.
         self._pending: dict[str, dict[str, Memory]] = {}
+        #: The uids of these that nobody has set aside, by group.
+        self._undecided: dict[str, dict[str, None]] = {}
         #: All of these, by uid and group.
         self._known: dict[str, dict[str, Memory]] = {}
         #: The uids of which a group remembers something else since that was asked for, by group.
@@ -138,6 +140,23 @@ class RememberedPayers:
         """Return what is remembered of a group and not stored yet."""
         return self._pending.get(group, {})
 
+    def undecided(self, group: str) -> Collection[str]:
+        """Return the uids of what is not stored yet and of which nobody knows whether it has to be."""
+        return tuple(self._undecided.get(group, ()))
+
+    def set_aside(self, group: str, uid: str) -> None:
+        """Record that a payer need not be stored until it or what refers to it changes."""
+        waiting = self._undecided.get(group, {})
+        waiting.pop(uid, None)
+        if not waiting:
+            self._undecided.pop(group, None)
+
+    def note_reference(self, uid: str) -> None:
+        """Record that an object changed that has this uid, or that names it as its controller."""
+        for group in self._known.get(uid, ()):
+            if uid in self.pending(group):
+                self._undecided.setdefault(group, {})[uid] = None
+
     def is_stored(self, group: str, uid: str) -> bool:
         """Return True if the status or the record of the group has a line of this uid."""
         return uid in self.said(group).payers or uid in self._pages.of(group).payers
@@ -166,9 +185,9 @@ class RememberedPayers:
         if self.in_group(memory.group, uid) == memory:
             return
         _discard(self._given_up, memory.group, uid)
-        waiting = self._pending.setdefault(memory.group, {})
-        waiting[uid] = memory
+        self._wait(memory.group, uid, memory)
         self._refresh(memory.group, uid)
+        waiting = self._pending[memory.group]
         while len(waiting) > _MOST_PENDING:
             self._drop_pending(memory.group, next(iter(waiting)))
 
@@ -226,7 +245,8 @@ class RememberedPayers:
         """Decide what another writer meant that has taken a line out of a status."""
         if before.is_own and before.revision < group.resource_version:
             # It may not know the field: the line is stored again if it is needed.
-            self._pending.setdefault(group.name, {}).setdefault(uid, before.payers[uid])
+            if uid not in self.pending(group.name):
+                self._wait(group.name, uid, before.payers[uid])
         elif uid not in self._pages.of(group.name).payers:
             # Another controller found that nothing refers to it.
             self._drop_pending(group.name, uid)
@@ -350,7 +370,8 @@ class RememberedPayers:
 
     def _start_over(self, before: int, now: int) -> None:
         """Drop everything and read the informer's: the API server's store was restored to an older revision."""
-        for kept in (self._pending, self._known, self._changes, self._left, self._gone, self._all_gone, self._given_up):
+        by_group = self._pending, self._undecided, self._changes, self._left, self._gone, self._given_up
+        for kept in (*by_group, self._known, self._all_gone):
             kept.clear()
         self._pages.clear()
         for obj in self.informer.store.values():
@@ -367,7 +388,12 @@ class RememberedPayers:
         """Return the line that counts of those that are stored: the record's is never newer than the status'."""
         return self.said(group).payers.get(uid) or self._pages.of(group).payers.get(uid)
 
+    def _wait(self, group: str, uid: str, memory: Memory) -> None:
+        self._pending.setdefault(group, {})[uid] = memory
+        self._undecided.setdefault(group, {})[uid] = None
+
     def _drop_pending(self, group: str, uid: str) -> None:
+        self.set_aside(group, uid)
         waiting = self._pending.get(group, {})
         waiting.pop(uid, None)
         if not waiting:

@@ -310,6 +310,28 @@ async def test_what_names_an_owner_that_never_was_pays_for_itself_by_its_namespa
         await books.uses("nlp", cpu="1")
 
 
+async def test_what_left_nothing_is_looked_at_again_once_a_pod_names_it(books: Books, room: int) -> None:
+    """A busy group deletes thousands of workloads that had no pods yet: no recount asks for each of them again."""
+    async with books.controller(recount_interval=60) as controller:
+        await books.group("nlp", cpu="9")
+        known, uid = controller.cluster.payers, "b6cf1b2e-0000-4000-8000-000000000000"
+        job = tfjob("train", "nlp", 1, gpu=0)
+        job["metadata"]["uid"] = uid
+        now = int(books.box.clock.now().timestamp() * 1000)
+        known.remember(uid, Memory("nlp", "TFJob/default/train", now, now))
+        assert uid in known.undecided("nlp")
+        controller.queue.add("nlp")
+
+        async def is_set_aside() -> bool:
+            return not known.undecided("nlp")
+
+        await eventually(is_set_aside, 60, "the line is set aside")
+        assert uid in known.pending("nlp")
+        await books.pod("w", job, gpu=0)
+        await books.uses("nlp", cpu="1")
+        assert uid in await payers(books, room)
+
+
 async def test_a_line_goes_once_nothing_refers_to_it(books: Books, room: int) -> None:
     async with books.controller():
         job = await team(books)
