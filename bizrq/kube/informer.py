@@ -142,11 +142,12 @@ class Informer:
         """Request a fresh consistent list and return at once. Concurrent requests share a list."""
         self._ask()
 
-    async def catch_up(self, resource_version: int, timeout: float) -> bool:
+    async def catch_up(self, resource_version: int, timeout: float, *, lag: float | None = None) -> bool:
         """Wait until the snapshot contains `resource_version`, by a fresh list if the watch lags.
 
-        Return False after `timeout` seconds: the server is unreachable, or its own revision is lower. Return True as
-        soon as a list after the call shows that the kind is not installed.
+        The watch gets `lag` seconds before that, by default those of the pace. Return False after `timeout` seconds:
+        the server is unreachable, or its own revision is lower. Return True as soon as a list after the call shows that
+        the kind is not installed.
         """
 
         def reached() -> bool:
@@ -154,7 +155,7 @@ class Informer:
 
         try:
             async with asyncio.timeout(timeout):
-                pause = self._pace.lag
+                pause = self._pace.lag if lag is None else lag
                 if self.installed and await self._until(reached, pause):
                     return True
                 while not reached():
@@ -163,6 +164,7 @@ class Informer:
                     if self.installed is False:
                         return True
                     # The list is still older: the server's own revision is lower for now.
+                    pause = pause or self._pace.lag
                     await self._until(reached, pause)
                     pause = min(pause * 2, self._pace.longest_pause)
                 return True

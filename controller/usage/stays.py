@@ -1,14 +1,16 @@
 """The pods that stay with a group when what makes them goes to another: a move, or an adoption.
 
 This file alone decides which these are: pods that the demand in the other group does not pay for. The record of the
-group has a line of each (`bizrq.workloads.ownership.payers`), so it stays whatever becomes of its owner. This file
-writes nothing.
+group has a line of each (`bizrq.workloads.ownership.payers`), so it stays whatever becomes of its owner. What was
+charged for a workload that is gone is held until its pods are seen. This file writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bizrq.api import group as wire
@@ -16,25 +18,29 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
-from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
+from bizrq.units.resources import Resources, add, growth, larger, restrict, smaller, subtract_floor, total
+from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
+from controller.usage.below import informers_below
 from controller.usage.excess import ExcessUsage
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
 from controller.usage.usage_cache import GroupUsage, UsageCache
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
-from controller.watch.cluster import CATCH_UP, Cluster, Object
+from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed
 from controller.watch.informers import POD
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder
 
 #: Seconds for which a group goes on paying for all of a workload that left it and asks for less since.
 _PATIENCE = 10.0
+#: Seconds that a watch gets to show the pods of what is gone, before they are listed.
+_LAG = 1.0
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
 
@@ -50,11 +56,14 @@ class _Left(NamedTuple):
     """What left a group: since when that is known, on the clock, and as what it was counted there, if it was.
 
     `may_be_lost` is True where all that is known is the promise of a move to the group: it may never have been stored.
+    `promised` is what reservations added for it whose write is over, and `slot` theirs.
     """
 
     since: float
     line: WorkloadUsage | None = None
     may_be_lost: bool = False
+    promised: Resources = MappingProxyType({})
+    slot: Slot | None = None
 
 
 @dataclass(slots=True)
@@ -156,6 +165,7 @@ class Stays:
         usage = cache.of(name)
         if name not in self._left:
             await self._look(name, usage)
+        await self._show_made_by_deleted(name)
         counted = self._counted.setdefault(name, set())
         for _ in range(_TRIES):
             # Each wait may end more promises: what they hold is room for the pods that were made for them.
@@ -208,6 +218,18 @@ class Stays:
             latest[informer] = max(latest.get(informer, 0), int(each["metadata"]["resourceVersion"]))
         return [each for each in latest.items() if each[0].store.resource_version < each[1]]
 
+    async def _show_made_by_deleted(self, name: str) -> None:
+        """List what was made by what is gone, where the watches have not shown it for some time."""
+        since = self._clock() - _LAG
+        for uid in [uid for uid, left in self._left[name].items() if left.since <= since]:
+            for informer, revision in self._unseen(uid):
+                if is_listed(informer):
+                    await informer.catch_up(revision, CATCH_UP, lag=0.0)
+
+    def _unseen(self, uid: str) -> list[tuple[Informer, int]]:
+        """Return the watches that may still show pods that a workload made which is gone, and the revision to reach."""
+        return self._cluster.deletions.late(uid, partial(informers_below, self._cluster))
+
     def _let_go(self, name: str, uid: str) -> Memory | None:
         """Return the payer in the group that has let an object go."""
         memory = self._cluster.payers.in_group(name, uid)
@@ -239,6 +261,13 @@ class Stays:
             if entry.uid not in usage.usages:
                 may_be_lost = not entry.is_create and not self._cluster.moved_pods.has_left(entry.uid, name)
                 left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=may_be_lost))
+        promised: dict[str, Resources] = {}
+        for entry in entries:
+            if entry.uid in left and not entry.slot.is_shared:
+                promised[entry.uid] = add(promised.get(entry.uid, {}), entry.extra)
+                left[entry.uid] = left[entry.uid]._replace(slot=entry.slot)
+        for uid, extra in promised.items():
+            left[uid] = left[uid]._replace(promised=larger(left[uid].promised, extra))
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
@@ -338,20 +367,23 @@ class Stays:
                     place, models = each.made_as[pod.uid]
                     payers.remember(pod.uid, Memory(name, place, self._now(), self._now(), models))
                     changed.add(pod.uid)
-        self._settle_left(name, taken, room, promised)
+        self._settle_left(name, usage, taken, room, promised)
         if changed:
             self._cluster.pods_stayed(changed, {name, *(each.group for each in taken)})
         return bool(changed)
 
-    def _settle_left(self, name: str, taken: Iterable[_Taken], room: Resources, promised: Set[str]) -> None:
+    def _settle_left(
+        self, name: str, usage: GroupUsage, taken: Iterable[_Taken], room: Resources, promised: Set[str]
+    ) -> None:
         """Hold what may still get pods for what it asked for here, and pay for the rest no longer.
 
         Its controllers may not have seen yet that it asks for less. What is promised pods here may have some still.
         """
         lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
-        held: list[CountedObject] = []
+        held, room = self._held_for_deleted(name, usage, room)
+        deleted = {each.uid for each in held}
         for uid, left in list(self._left[name].items()):
-            if self._is_early(name, uid):
+            if uid in deleted or self._is_early(name, uid):
                 continue
             obj = self._cluster.placements.of(uid).obj
             workload = (self._cluster.ownership.keeper_of(obj) or obj) if obj is not None else None
@@ -372,8 +404,41 @@ class Stays:
             if not is_back:
                 self._settled.setdefault(name, set()).update((uid, *self._makers(uid, left)))
         self._held[name] = held
-        if not self._left[name]:
+        if self._left[name].keys() <= deleted:
             self._hand_over(name, taken)
+
+    def _held_for_deleted(self, name: str, usage: GroupUsage, room: Resources) -> tuple[list[CountedObject], Resources]:
+        """Return what was charged or promised for what is gone, beyond what is seen of it, and the room that is left.
+
+        It is held until all is seen that it has made. The recount goes on meanwhile: in a busy group workloads are
+        deleted all the time.
+        """
+        unseen = {uid: left for uid, left in self._left[name].items() if self._unseen(uid)}
+        held: list[CountedObject] = []
+        if not unseen:
+            return held, room
+        seen: dict[str, Resources] = {}
+        for line in usage.leftovers.values():
+            if line.left is not None:
+                amount = add(line.counted.cost, line.counted.unrequested)
+                seen[line.left.place] = add(seen.get(line.left.place, {}), amount)
+        for uid, left in unseen.items():
+            counted = left.line.counted if left.line is not None else None
+            charged = add(left.promised, add(counted.cost, counted.unrequested) if counted is not None else {})
+            place = self._place(name, uid, left)
+            beyond = subtract_floor(charged, seen.get(place, {}))
+            seen[place] = subtract_floor(seen.get(place, {}), charged)
+            more = smaller(beyond, room)
+            room = subtract_floor(room, more)
+            slot = counted.slot if counted is not None else left.slot
+            if slot is not None:
+                held.append(CountedObject(slot, uid, more))
+        return held, room
+
+    def _place(self, name: str, uid: str, left: _Left) -> str:
+        """Return the place of a workload that is gone, "" where nobody knows it."""
+        known = left.line or self._cluster.payers.in_group(name, uid)
+        return known.place if known is not None else ""
 
     def _hand_over(self, name: str, taken: Iterable[_Taken]) -> None:
         """Leave the pods that do not stay to the groups that have them now."""

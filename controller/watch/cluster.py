@@ -23,6 +23,7 @@ from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import place_of
 from controller.watch.awaited import AwaitedWrites
+from controller.watch.deletions import Deletions
 from controller.watch.descendants import Descendants
 from controller.watch.ignored import IgnoredLabels
 from controller.watch.indexes import claim_groups, labelled_group
@@ -73,7 +74,7 @@ class Cluster:
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
     charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
-    `ignored` which labels charge nobody.
+    `deletions` what is gone before its pods are seen, `ignored` which labels charge nobody.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Cluster:
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.moved_pods = MovedPods()
+        self.deletions = Deletions(self.informers, registry)
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
@@ -164,6 +166,7 @@ class Cluster:
                 self.moved_pods.note_below(obj["metadata"]["uid"], owner.get("uid", ""))
         if old is not None and new is None:
             self.moved_pods.forget(old["metadata"]["uid"])
+            self.deletions.note(old)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)
@@ -333,6 +336,7 @@ class Cluster:
         """Recount everything: the API server's store was restored to an older revision."""
         log.error("the API server's store was restored to an older revision", before=before, now=now)
         self.moved_pods.restored()
+        self.deletions.restored()
         self._recount_everything()
 
     def _recount_everything(self) -> None:
@@ -350,7 +354,12 @@ class Cluster:
 
 def patience(informer: Informer) -> float:
     """Return for how many seconds a recount waits for a watch that has to show what a smaller demand has led to."""
-    return CATCH_UP if len(informer.store) < _MANY else AHEAD
+    return CATCH_UP if is_listed(informer) else AHEAD
+
+
+def is_listed(informer: Informer) -> bool:
+    """Return True for a kind of which a recount may list all objects, where the watch does not show them."""
+    return len(informer.store) < _MANY
 
 
 def _pays(memory: Memory | None) -> TypeGuard[Memory]:

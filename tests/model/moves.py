@@ -96,12 +96,16 @@ class Status(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What left a group. `cost` is what it was counted at there, None where it was not."""
+    """What left a group. `cost` is what it was counted at there, None where it was not.
+
+    `promised` is what the entries of its writes added that are over.
+    """
 
     group: str
     name: str
     cost: int | None
     may_be_lost: bool
+    promised: int = 0
 
 
 class Move(NamedTuple):
@@ -239,9 +243,9 @@ class Rules:
     awaits_promises = True
     #: What was promised for a demand that has changed since is over once pods are seen that are no older.
     sees_what_was_asked = True
-    #: What was charged or promised for a workload is over once it is gone and pods are seen that are no older. The
-    #: controller does not wait: while others are deleted all the time, it would never be done.
-    awaits_pods_of_deleted = False
+    #: What was charged or promised for a workload that is gone is held until pods are seen that are no older, beyond
+    #: those that are seen. The count goes on: in a busy group one that waits would never be done.
+    holds_deleted = True
     #: What a workload leaves that is deleted is the group's that it was in, counted there or not.
     leaves_where_it_was = True
 
@@ -662,12 +666,14 @@ class Recount:
             if key not in self.counted:
                 is_seen = self.rules.sees_moves_out and (entry.name, self.group) in self.world.mind.moved
                 self.left.setdefault(key, Left(*key, None, entry.kind == "update" and not is_seen))
+        for key, left in self.left.items():
+            extra = sum(entry.extra for entry in over if key == (self.group, entry.name))
+            self.left[key] = left._replace(promised=max(left.promised, extra))
         mine = {name: left for (group, name), left in self.left.items() if group == self.group}
         charged = sum(cost.charge for cost in self.costs.values()) + self.leftovers
         room = self.status.used - charged - len(self.stayed[self.group])
         if self.rules.counts_ending_promises:
             room += sum(entry.extra for entry in over if entry.name in mine)
-        self.is_early |= self.rules.awaits_pods_of_deleted and not mine.keys().isdisjoint(self.world.mind.ended)
         self.room = max(0, room) if self.rules.minds_room else len(self.there)
         # What is left of a workload asks for nothing.
         left = (Work(name, 0, 0, group, 0) for name, group in self.payers.items())
@@ -735,6 +741,11 @@ class Recount:
         for name, left in mine.items():
             work = self.works.get(name)
             is_back = work is not None and work.group == self.group
+            if name in self.world.mind.ended and self.rules.holds_deleted:
+                more = min(max(0, (left.cost or 0) + left.promised - self._charged_pods(name)), self.room)
+                self.room -= more
+                self.held += more
+                continue
             has_fallen = work is not None and self._has_fallen(work)
             if left.cost is not None and not is_back and has_fallen and self.rules.holds_what_may_come:
                 there = len({*made[name], *stay[name]})
@@ -747,12 +758,18 @@ class Recount:
             del self.left[self.group, name]
             if not is_back:
                 self.settled.add(name)
-        if any(group == self.group for group, _ in self.left):
+        if any(group == self.group and name not in self.world.mind.ended for group, name in self.left):
             return
         for name, pods in made.items():
             for pod in pods:
                 if pod not in stay[name] and pod.uid not in self.stayed[self.group]:
                     self.notes[pod.uid] = self.works[name].group if name in self.works else self.payers[name]
+
+    def _charged_pods(self, name: str) -> int:
+        """Return how many pods of what is gone the group pays for."""
+        is_ours = self.payers.get(name) == self.group
+        uids = {pod.uid for pod in self.view.pods if pod.owner == name}
+        return sum(uid in self.stayed[self.group] or (is_ours and not self._has_stayed(uid)) for uid in uids)
 
     # The status.
 

@@ -61,22 +61,17 @@ SCENARIOS = {
         ALONE, [*THROUGH, "then move A to g", "create B 1 in h"], ONE, "", is_prompt=True
     ),
     "deleted": Scenario(ALONE, ["delete A", "create B 1 in g"], ONE),
+    "created and deleted": Scenario({"g": 1}, ["create A 1 in g", "then delete A", "create B 1 in g"]),
+    "scaled up and deleted": Scenario({"g": 1}, ["scale A 1", "then delete A", "create B 1 in g"], ["create A 0 in g"]),
     "moved and deleted": Scenario(ALONE, ["move A to h", "then delete A", "create B 1 in g"], ONE, "pods"),
     "moved with fewer pods and deleted": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "then delete A"], TWO),
+    "created, moved and deleted": Scenario(
+        ALONE, ["create A 1 in g", "then move A 0 to h", "then delete A", "create B 1 in g"], late="pods"
+    ),
     "scaled to 0, moved and deleted": Scenario(ALONE, [*LEFT, "create B 1 in g"], ONE, "pods"),
     "scaled to 0, moved and deleted, a restart": Scenario(ALONE, LEFT, ONE, "pods", restarts=1),
     "scaled to 0, moved with a pod and deleted": Scenario(
         ALONE, ["scale A 0", "then move A 1 to h", "then delete A", "create B 1 in h"], ONE, ""
-    ),
-}
-
-
-#: Workloads whose pods are not seen when they are deleted.
-UNSEEN = {
-    "created and deleted": Scenario({"g": 1}, ["create A 1 in g", "then delete A", "create B 1 in g"]),
-    "scaled up and deleted": Scenario({"g": 1}, ["scale A 1", "then delete A", "create B 1 in g"], ["create A 0 in g"]),
-    "created, moved and deleted": Scenario(
-        ALONE, ["create A 1 in g", "then move A 0 to h", "then delete A", "create B 1 in g"], late="pods"
     ),
 }
 
@@ -93,17 +88,6 @@ def test_a_watch_of_workloads_that_is_late_over_two_moves_hides_a_pod_until_the_
     found = explore(Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "works", is_prompt=True))
     assert found.law is not None
     assert found.law.startswith("hidden: pods [0, 1] are those of ['g', 'h'], and 1 are taken")
-
-
-@pytest.mark.parametrize("name", UNSEEN)
-def test_what_is_deleted_before_its_pods_are_seen_is_charged_nowhere_until_they_are(name: str) -> None:
-    """A known limit. A controller that waited for the pods would have none."""
-    found = explore(UNSEEN[name])
-    assert found.law is not None
-    assert found.law.startswith("hidden: ")
-    rules = Rules()
-    rules.awaits_pods_of_deleted = True
-    assert explore(UNSEEN[name], rules).law is None
 
 
 #: A rule, and a scenario that breaks without it.
@@ -128,6 +112,9 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("sees_what_was_asked", "created, to 0 and its room taken"),
     ("awaits_promises", "scaled up, to 0 and moved"),
     ("sees_moves_out", "through and back, at once"),
+    ("holds_deleted", "created and deleted"),
+    ("holds_deleted", "created, moved and deleted"),
+    ("holds_deleted", "scaled up and deleted"),
     ("leaves_where_it_was", "scaled to 0, moved with a pod and deleted"),
 ]
 

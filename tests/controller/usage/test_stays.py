@@ -6,6 +6,8 @@ The cluster has no controllers of its own: each test stores what they would. Bou
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -501,6 +503,91 @@ async def test_what_moved_and_was_deleted_before_it_was_counted_leaves_what_was_
         assert stays(found["nlp"]) == 3
         await team.stop(*pods)
         await team.holds_still(nlp="0", vision="1")
+
+
+class Behind(Late):
+    """The watch of one kind shows nothing until `end`, as if it were late; who lists sees all."""
+
+    async def __call__(self, request: web.Request) -> web.Response | None:
+        is_watch = request.path.endswith(self._of_kind) and "watch" in request.query
+        if is_watch and "sendInitialEvents" not in request.query:
+            await asyncio.sleep(60)
+        return None
+
+
+async def test_what_is_deleted_is_charged_until_all_is_seen_that_it_has_made(books: Books) -> None:
+    """The watch does not show its pods, so the recount lists them."""
+    behind = Behind(books)
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await team.holds(nlp="2", vision="0")
+        behind.begin()
+        pods = await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
+        team.least = float("inf")
+        await books.client.delete(REPLICASETS, "web", "default")
+        await team.holds_still(nlp="2", vision="0")
+        assert team.least >= 2
+        behind.end()
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_what_is_deleted_before_its_first_count_is_charged_as_promised_until_its_pods_are_seen(
+    books: Books,
+) -> None:
+    behind = Behind(books)
+    async with movers(books) as (team, _):
+        cut = Cut(0)
+        books.box.faults.append(cut)
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        books.box.faults.remove(cut)
+        await books.promise("nlp", entry("replicasets.apps/default/web", "cpu=2", of=made["metadata"]["uid"]))
+        books.box.faults.append(cut)
+        behind.begin()
+        pods = await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
+        team.least = float("inf")
+        await books.client.delete(REPLICASETS, "web", "default")
+        books.box.faults.remove(cut)
+        await team.holds_still(nlp="2", vision="0")
+        assert team.least >= 2
+        behind.end()
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_what_is_gone_without_pods_holds_nothing_once_that_is_seen(books: Books) -> None:
+    async with movers(books) as (team, _):
+        await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await team.holds(nlp="2", vision="0")
+        await books.client.delete(REPLICASETS, "web", "default")
+        began = time.monotonic()
+        await team.holds(nlp="0", vision="0")
+        # A second for the watch, and a list.
+        assert time.monotonic() - began < 10
+
+
+async def test_a_group_in_which_workloads_are_deleted_all_the_time_is_counted(books: Books) -> None:
+    async with movers(books) as (team, _):
+        is_over = asyncio.Event()
+
+        async def churn() -> None:
+            for number in itertools.count():
+                name = f"short-{number}"
+                await books.create({**deployment(name, "nlp", 1), "kind": "ReplicaSet"})
+                await books.client.delete(REPLICASETS, name, "default")
+                if is_over.is_set():
+                    return
+                await asyncio.sleep(0.05)
+
+        task = asyncio.create_task(churn())
+        try:
+            await asyncio.sleep(1)
+            await books.create({**deployment("web", "nlp", 15), "kind": "ReplicaSet"})
+            await books.until("nlp", lambda g: parse((g.status.used or {}).get(CPU, "0")) >= parse("15"))
+        finally:
+            is_over.set()
+            await task
+        await team.holds_still(nlp="15", vision="0")
 
 
 async def test_a_default_that_changes_moves_what_has_no_label(books: Books) -> None:

@@ -1,0 +1,63 @@
+"""Workloads that are gone, until the watches below them have reached their deletion.
+
+The watches of different kinds are not in step, so a workload may be seen to go before its pods are seen. This file
+alone remembers from which revision on all is seen that it has made, and only while the process runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bizrq.kube.informer import Informer
+from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.registry import Registry
+from controller.watch.informers import Informers
+
+Object = dict[str, Any]
+
+
+class _Deletion(NamedTuple):
+    """What was deleted, and the revision that its watch had reached then."""
+
+    adapter: Adapter
+    revision: int
+
+
+class Deletions:
+    """The workloads whose pods may not be seen yet though they are gone, by uid."""
+
+    def __init__(self, informers: Informers, registry: Registry) -> None:
+        self._informers = informers
+        self._registry = registry
+        self._known: dict[str, _Deletion] = {}
+
+    def note(self, obj: Object) -> None:
+        """Note that a watch has shown the deletion of an object."""
+        adapter = self._registry.of(obj)
+        if adapter is None or not adapter.creates:
+            return
+        stores = [each.store for each in self._informers.kinds.values() if each.installed]
+        reached = min((store.resource_version for store in stores), default=0)
+        while self._known and self._known[first := next(iter(self._known))].revision <= reached:
+            del self._known[first]
+        revision = self._informers.kinds[adapter.group, adapter.kind].store.resource_version
+        self._known[obj["metadata"]["uid"]] = _Deletion(adapter, revision)
+
+    def late(self, uid: str, below: Callable[[Adapter], list[Informer]]) -> list[tuple[Informer, int]]:
+        """Return the watches that have not shown all that an object has made, with the revision to reach.
+
+        `below` returns the informers of the kinds below a kind.
+        """
+        found = self._known.get(uid)
+        if found is None:
+            return []
+        late = [each for each in below(found.adapter) if each.installed]
+        late = [each for each in late if each.store.resource_version < found.revision]
+        if not late:
+            del self._known[uid]
+        return [(each, found.revision) for each in late]
+
+    def restored(self) -> None:
+        """Forget all: revisions count anew."""
+        self._known.clear()
