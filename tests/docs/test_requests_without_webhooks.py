@@ -21,7 +21,7 @@ from bizrq.workloads.labels import LABEL
 from tests.docs.test_entries import LABELS, SPACES, table, unanswered
 from tests.support.binaries import program
 from tests.support.cluster import Real, eventually, has_kinds, sweep
-from tests.support.objects import CLAIMS, DEPLOYMENTS, NAMESPACES, REPLICASETS, Object, correction, namespace
+from tests.support.objects import CLAIMS, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, correction, namespace
 
 pytestmark = pytest.mark.real
 
@@ -513,6 +513,19 @@ async def targets(clients: Clients) -> AsyncIterator[Targets]:
     for name in spaces.values():
         await client.delete(NAMESPACES, name)
     await sweep(client)
+    if ACTS:
+        # What is left there would be charged to the groups of the next tests.
+        await eventually(lambda: _are_gone(client, set(spaces.values())), 120, "the namespaces are gone")
+
+
+async def _are_gone(client: KubeClient, spaces: set[str]) -> bool:
+    """Return whether namespaces that are being deleted are gone. No node ends their pods."""
+    for pod in (await client.list(PODS))[0]:
+        if (space := pod["metadata"]["namespace"]) in spaces:
+            path = PODS.path(space, pod["metadata"]["name"])
+            with contextlib.suppress(NotFound):
+                await client.request("DELETE", path, body=orjson.dumps({"gracePeriodSeconds": 0}))
+    return spaces.isdisjoint(each["metadata"]["name"] for each in (await client.list(NAMESPACES))[0])
 
 
 async def _held(client: KubeClient, *resources: Resource) -> list[str]:
