@@ -444,8 +444,8 @@ class Reconciler:
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]
-        if self._stays.waits(group.name):
-            again.append(0.5)
+        if (soon := self._stays.again(group.name)) is not None:
+            again.append(soon)
         elif report is not None and report.is_unseen:
             again.append(self._allowances.due_after(group.name, 0.5))
         ends = [pod.until for pod in self._runs_on.of(group.name).values()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,22 +24,21 @@ from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
-from controller.usage.below import informers_below
 from controller.usage.excess import ExcessUsage
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
 from controller.usage.usage_cache import GroupUsage, UsageCache
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
-from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed
+from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed, lag_of
 from controller.watch.informers import POD
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder
 
 #: Seconds for which a group goes on paying for all of a workload that left it and asks for less since.
 _PATIENCE = 10.0
-#: Seconds that a watch gets to show the pods of what is gone, before they are listed.
-_LAG = 1.0
+#: Seconds until the next look at what is gone, and at what has left otherwise.
+_SOON, _LATER = 0.25, 0.5
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
 
@@ -138,12 +136,15 @@ class Stays:
             return True
         return any(entry.uid not in usage.usages and _write_of(entry) not in self._over[group] for entry in over)
 
-    def waits(self, group: str) -> bool:
-        """Return True where something has left the group and has not been seen to ask for less yet.
+    def again(self, group: str) -> float | None:
+        """Return the seconds until the next look, where it may change what stays or is held; None where none will.
 
         Of a payer that is being deleted the watch brings the end.
         """
-        return any(not self._is_early(group, uid) for uid in self._left.get(group, ()))
+        left = self._left.get(group, {})
+        if any(self._unseen(uid) for uid in left):
+            return _SOON
+        return _LATER if any(not self._is_early(group, uid) for uid in left) else None
 
     def held(self, group: str) -> list[CountedObject]:
         """Return what the group pays for besides: pods that may still come for what was asked for here."""
@@ -220,15 +221,15 @@ class Stays:
 
     async def _show_made_by_deleted(self, name: str) -> None:
         """List what was made by what is gone, where the watches have not shown it for some time."""
-        since = self._clock() - _LAG
-        for uid in [uid for uid, left in self._left[name].items() if left.since <= since]:
+        now = self._clock()
+        for uid, left in list(self._left[name].items()):
             for informer, revision in self._unseen(uid):
-                if is_listed(informer):
+                if is_listed(informer) and now - left.since >= lag_of(informer):
                     await informer.catch_up(revision, CATCH_UP, lag=0.0)
 
     def _unseen(self, uid: str) -> list[tuple[Informer, int]]:
         """Return the watches that may still show pods that a workload made which is gone, and the revision to reach."""
-        return self._cluster.deletions.late(uid, partial(informers_below, self._cluster))
+        return self._cluster.deletions.late(uid, self._costs.watches_below)
 
     def _let_go(self, name: str, uid: str) -> Memory | None:
         """Return the payer in the group that has let an object go."""

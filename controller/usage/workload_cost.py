@@ -133,6 +133,13 @@ class WorkloadCosts:
         hold = self._holds.get(uid)
         return hold is not None and hold.revision != 0
 
+    def watches_below(self, adapter: Adapter) -> Iterable[Informer]:
+        """Return the informers of the installed kinds that may be below a workload of this kind."""
+        known = self._informers_below.get(adapter.resource)
+        if known is None:
+            known = self._informers_below[adapter.resource] = informers_below(self._cluster, adapter)
+        return [informer for informer in known if informer.installed]
+
     def was_counted(self, uid: str) -> bool:
         """Return True if the workload could be counted at least once."""
         return uid in self._last
@@ -197,11 +204,11 @@ class WorkloadCosts:
             return []
         if found.hold.is_behind:
             revision = found.hold.revision
-            return [(each, revision, patience(each)) for each in self._below(adapter)]
+            return [(each, revision, patience(each)) for each in self.watches_below(adapter)]
         if not growth(found.cost.excess, known.excess if known is not None else {}):
             return []
         latest = self._pods.revision(found.below)
-        watches = (self._cluster.informers.workloads[adapter.resource], *self._below(adapter))
+        watches = (self._cluster.informers.workloads[adapter.resource], *self.watches_below(adapter))
         return [(each, latest, AHEAD) for each in watches if each.installed and each.store.resource_version < latest]
 
     async def _now(self, adapter: Adapter, obj: Object) -> _Count:
@@ -331,7 +338,7 @@ class WorkloadCosts:
             return hold._replace(lags=True)
         if observed is None and self._clock() - since < _lag(obj):
             return hold._replace(lags=None)
-        if any(each.store.resource_version < revision for each in self._below(adapter)):
+        if any(each.store.resource_version < revision for each in self.watches_below(adapter)):
             return hold._replace(is_behind=True)
         return _Hold(stored, stored, generation, group)
 
@@ -346,13 +353,6 @@ class WorkloadCosts:
         due = self._now_ms() + round(1000 * left)
         again = due if found.cost.again is None else min(found.cost.again, due)
         return msgspec.structs.replace(found.cost, settled=False, again=again)
-
-    def _below(self, adapter: Adapter) -> Iterable[Informer]:
-        """Return the informers of the kinds that may be below a workload of this kind."""
-        known = self._informers_below.get(adapter.resource)
-        if known is None:
-            known = self._informers_below[adapter.resource] = informers_below(self._cluster, adapter)
-        return [informer for informer in known if informer.installed]
 
 
 def _lag(obj: Object) -> float:

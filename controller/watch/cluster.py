@@ -45,6 +45,8 @@ Object = dict[str, Any]
 CATCH_UP = 10.0
 #: Seconds to wait for a watch that is not worth a list: too short for one.
 AHEAD: Final = 0.5
+#: The shortest time for which a watch may show nothing, in seconds, and how many objects are listed in one.
+_LAG, _LISTED_A_SECOND = 0.2, 2_000
 #: From this number on, the objects of a kind are not listed for a demand that fell: a bookmark comes within a minute.
 _MANY: Final = 10_000
 #: Seconds until the recount of an addition. Its charge is reserved already, and one write then counts a whole burst.
@@ -360,6 +362,14 @@ def patience(informer: Informer) -> float:
 def is_listed(informer: Informer) -> bool:
     """Return True for a kind of which a recount may list all objects, where the watch does not show them."""
     return len(informer.store) < _MANY
+
+
+def lag_of(informer: Informer) -> float:
+    """Return for how many seconds a watch may show nothing before a recount lists all objects of its kind.
+
+    Who deletes workloads all the time makes the API server list no more than so many objects a second.
+    """
+    return _LAG + len(informer.store) / _LISTED_A_SECOND
 
 
 def _pays(memory: Memory | None) -> TypeGuard[Memory]:

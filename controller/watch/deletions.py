@@ -6,7 +6,7 @@ alone remembers from which revision on all is seen that it has made, and only wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from bizrq.kube.informer import Informer
@@ -44,16 +44,15 @@ class Deletions:
         revision = self._informers.kinds[adapter.group, adapter.kind].store.resource_version
         self._known[obj["metadata"]["uid"]] = _Deletion(adapter, revision)
 
-    def late(self, uid: str, below: Callable[[Adapter], list[Informer]]) -> list[tuple[Informer, int]]:
+    def late(self, uid: str, below: Callable[[Adapter], Iterable[Informer]]) -> list[tuple[Informer, int]]:
         """Return the watches that have not shown all that an object has made, with the revision to reach.
 
-        `below` returns the informers of the kinds below a kind.
+        `below` returns the informers of the installed kinds below a kind.
         """
         found = self._known.get(uid)
         if found is None:
             return []
-        late = [each for each in below(found.adapter) if each.installed]
-        late = [each for each in late if each.store.resource_version < found.revision]
+        late = [each for each in below(found.adapter) if each.store.resource_version < found.revision]
         if not late:
             del self._known[uid]
         return [(each, found.revision) for each in late]
