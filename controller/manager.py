@@ -187,6 +187,7 @@ class Controller:
             await informer.synced.wait()
         log_absent(self.cluster.informers.all)
         process.quiet_collector()
+        await self.cluster.see_pods()
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_versions()
         await self._enforcement.look()

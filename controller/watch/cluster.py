@@ -119,6 +119,12 @@ class Cluster:
         #: Counts the changes of objects that concern every workload, such as LimitRanges.
         self.context = 0
 
+    async def see_pods(self) -> None:
+        """Wait until pods are seen that are as new as all else: a workload may have gone after its pods were listed."""
+        pods = self.informers.pods
+        revision = max(informer.store.resource_version for informer in self.informers.kinds.values())
+        await pods.catch_up(revision, patience(pods), lag=lag_of(pods))
+
     def subscribe(self, listener: WatchListener) -> None:
         """Deliver pod, claim and label changes to the listener from now on."""
         self._listeners.append(listener)

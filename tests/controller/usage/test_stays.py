@@ -555,6 +555,36 @@ async def test_what_is_deleted_before_its_first_count_is_charged_as_promised_unt
         await team.holds_still(nlp="0", vision="0")
 
 
+async def test_what_is_deleted_while_a_controller_starts_is_charged_for_its_pods(books: Books) -> None:
+    """Pods are listed before they are made, and workloads after one is deleted."""
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await team.holds(nlp="2", vision="0")
+    are_listed, may_list = asyncio.Event(), asyncio.Event()
+
+    async def hold_lists(request: web.Request) -> None:
+        if request.method == "GET" and request.path.endswith("/pods"):
+            are_listed.set()
+        if request.method == "GET" and request.path.endswith("/replicasets"):
+            await may_list.wait()
+
+    async def delete_early() -> None:
+        await are_listed.wait()
+        await asyncio.sleep(0.5)
+        behind.begin()
+        await Movers(books).pods("old", made, 2, terminationGracePeriodSeconds=DAY)
+        await books.client.delete(REPLICASETS, "web", "default")
+        may_list.set()
+
+    behind = Behind(books)
+    books.box.faults.append(hold_lists)
+    early = asyncio.create_task(delete_early())
+    async with movers(books) as (team, _):
+        await early
+        await team.holds_still(nlp="2", vision="0")
+        assert team.least >= 2
+
+
 async def test_what_is_gone_without_pods_holds_nothing_once_that_is_seen(books: Books) -> None:
     async with movers(books) as (team, _):
         await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
