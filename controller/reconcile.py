@@ -350,7 +350,7 @@ class Reconciler:
         shared = [
             *self._snapshots.shared(group, usage, sightings, findings),
             *counted_objects(gathered.apart),
-            *self._stays.held(group.name),
+            *self._stays.held(group, usage, sightings),
         ]
         published = self._left.get(group.name, ())
         return Snapshot(

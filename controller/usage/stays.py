@@ -18,7 +18,7 @@ from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, larger, restrict, smaller, subtract_floor, total
-from bizrq.units.slot import Slot
+from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
@@ -146,9 +146,11 @@ class Stays:
             return _SOON
         return _LATER if any(not self._is_early(group, uid) for uid in left) else None
 
-    def held(self, group: str) -> list[CountedObject]:
+    def held(
+        self, group: GroupObject, usage: GroupUsage, states: Iterable[tuple[Reservation, WriteState]]
+    ) -> list[CountedObject]:
         """Return what the group pays for besides: pods that may still come for what was asked for here."""
-        return self._held.get(group, [])
+        return [*self._held.get(group.name, ()), *self._held_for_deleted(group, usage, states)]
 
     def take_settled(self, group: str) -> Collection[str]:
         """Return the uids of the makers of pods that left the group since the last call."""
@@ -175,7 +177,6 @@ class Stays:
                 return False
             found = list(states(group))
             entries = [entry for entry, state in found if state.is_over]
-            promised = {entry.uid for entry, state in found if not state.is_over}
             self._over[name] = {_write_of(entry) for entry in entries}
             self._gather(name, usage, entries)
             taken = self._taken(name, usage)
@@ -196,7 +197,7 @@ class Stays:
             # What has changed meanwhile is not counted: the group may be charged less by now.
             return True
         self._undecided.discard(name)
-        return self._decide(group, usage, taken, entries, promised)
+        return self._decide(group, usage, taken, found)
 
     def _late(self, name: str, taken: Iterable[_Taken]) -> list[tuple[Informer, int]]:
         """Return the watches that have not shown all that bears on what has left, and the revisions to reach.
@@ -262,13 +263,7 @@ class Stays:
             if entry.uid not in usage.usages:
                 may_be_lost = not entry.is_create and not self._cluster.moved_pods.has_left(entry.uid, name)
                 left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=may_be_lost))
-        promised: dict[str, Resources] = {}
-        for entry in entries:
-            if entry.uid in left and not entry.slot.is_shared:
-                promised[entry.uid] = add(promised.get(entry.uid, {}), entry.extra)
-                left[entry.uid] = left[entry.uid]._replace(slot=entry.slot)
-        for uid, extra in promised.items():
-            left[uid] = left[uid]._replace(promised=larger(left[uid].promised, extra))
+        _note_promises(left, entries)
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
@@ -344,13 +339,12 @@ class Stays:
         group: GroupObject,
         usage: GroupUsage,
         taken: list[_Taken],
-        entries: Iterable[Reservation],
-        promised: Set[str],
+        states: Collection[tuple[Reservation, WriteState]],
     ) -> bool:
-        """Decide. `entries` are over, and `promised` are the uids of what others promise something to."""
+        """Decide. `states` are the reservations with what is known of their writes."""
         name, payers = group.name, self._cluster.payers
-        ending = total(entry.extra for entry in entries if entry.uid in self._left[name])
-        room = self._room(group, usage, ending)
+        over = (entry for entry, state in states if state.is_over)
+        room = self._room(group, usage, total(entry.extra for entry in over if entry.uid in self._left[name]))
         changed: set[str] = set()
         covered = [self._paid_by_demand(each) for each in taken]
         for each, uids in zip(taken, covered, strict=True):
@@ -368,21 +362,29 @@ class Stays:
                     place, models = each.made_as[pod.uid]
                     payers.remember(pod.uid, Memory(name, place, self._now(), self._now(), models))
                     changed.add(pod.uid)
-        self._settle_left(name, usage, taken, room, promised)
+        held = self._held_for_deleted(group, usage, states)
+        room = subtract_floor(room, total(each.cost for each in held))
+        promised = {entry.uid for entry, state in states if not state.is_over}
+        self._settle_left(name, taken, {each.uid for each in held}, room, promised)
         if changed:
             self._cluster.pods_stayed(changed, {name, *(each.group for each in taken)})
         return bool(changed)
 
     def _settle_left(
-        self, name: str, usage: GroupUsage, taken: Iterable[_Taken], room: Resources, promised: Set[str]
+        self,
+        name: str,
+        taken: Iterable[_Taken],
+        deleted: Set[str],
+        room: Resources,
+        promised: Set[str],
     ) -> None:
         """Hold what may still get pods for what it asked for here, and pay for the rest no longer.
 
-        Its controllers may not have seen yet that it asks for less. What is promised pods here may have some still.
+        Its controllers may not have seen yet that it asks for less. What is promised pods here may have some still:
+        `promised` are their uids. `deleted` are those of what is held because its pods may not be seen.
         """
         lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
-        held, room = self._held_for_deleted(name, usage, room)
-        deleted = {each.uid for each in held}
+        held: list[CountedObject] = []
         for uid, left in list(self._left[name].items()):
             if uid in deleted or self._is_early(name, uid):
                 continue
@@ -408,33 +410,37 @@ class Stays:
         if self._left[name].keys() <= deleted:
             self._hand_over(name, taken)
 
-    def _held_for_deleted(self, name: str, usage: GroupUsage, room: Resources) -> tuple[list[CountedObject], Resources]:
-        """Return what was charged or promised for what is gone, beyond what is seen of it, and the room that is left.
+    def _held_for_deleted(
+        self, group: GroupObject, usage: GroupUsage, states: Iterable[tuple[Reservation, WriteState]]
+    ) -> list[CountedObject]:
+        """Return what was charged or promised for what is gone, beyond what is seen of it.
 
         It is held until all is seen that it has made. The recount goes on meanwhile: in a busy group workloads are
-        deleted all the time.
+        deleted all the time. What is counted for the first time was promised, so it takes nothing of that.
         """
-        unseen = {uid: left for uid, left in self._left[name].items() if self._unseen(uid)}
-        held: list[CountedObject] = []
+        unseen = {uid: left for uid, left in self._left[group.name].items() if self._unseen(uid)}
         if not unseen:
-            return held, room
+            return []
+        promised = total(entry.extra for entry, _ in states if entry.slot.kind != GROUP_SLOT_KIND)
+        room = self._room(group, usage, promised)
         seen: dict[str, Resources] = {}
         for line in usage.leftovers.values():
             if line.left is not None:
                 amount = add(line.counted.cost, line.counted.unrequested)
                 seen[line.left.place] = add(seen.get(line.left.place, {}), amount)
+        held: list[CountedObject] = []
         for uid, left in unseen.items():
             counted = left.line.counted if left.line is not None else None
             charged = add(left.promised, add(counted.cost, counted.unrequested) if counted is not None else {})
-            place = self._place(name, uid, left)
-            beyond = subtract_floor(charged, seen.get(place, {}))
+            place = self._place(group.name, uid, left)
+            more = smaller(subtract_floor(charged, seen.get(place, {})), room)
             seen[place] = subtract_floor(seen.get(place, {}), charged)
-            more = smaller(beyond, room)
             room = subtract_floor(room, more)
             slot = counted.slot if counted is not None else left.slot
             if slot is not None:
-                held.append(CountedObject(slot, uid, more))
-        return held, room
+                # Another one of its name may be there by now, with reservations of its own.
+                held.append(CountedObject(slot._replace(name=""), uid, more))
+        return held
 
     def _place(self, name: str, uid: str, left: _Left) -> str:
         """Return the place of a workload that is gone, "" where nobody knows it."""
@@ -494,10 +500,10 @@ class Stays:
         lookup = self._cluster.resolver.cached_lookup
         return self._excess.cost(pod.plain(), adapter, workload, lookup) if adapter is not None else {}
 
-    def _room(self, group: GroupObject, usage: GroupUsage, ending: Resources) -> Resources:
+    def _room(self, group: GroupObject, usage: GroupUsage, promised: Resources) -> Resources:
         """Return what the stored status holds beyond what the group is charged now: no more than that may stay.
 
-        `ending` is what the reservations add that end because their object has left.
+        `promised` is what reservations add that the group was charged besides.
         """
         try:
             published = wire.parse_amounts(group, group.status.self_used)
@@ -505,7 +511,21 @@ class Stays:
             return {}
         apart = (pod.cost for pod in self._runs_on.apart(group.name, usage).values())
         now = total((usage.sums.cost, usage.sums.unrequested, *apart))
-        return subtract_floor(add(published, restrict(ending, published)), now)
+        return subtract_floor(add(published, restrict(promised, published)), now)
+
+
+def _note_promises(left: dict[str, _Left], entries: Iterable[Reservation]) -> None:
+    """Note what reservations whose write is over add for what has left, beyond what it was counted at."""
+    promised: dict[str, Resources] = {}
+    for entry in entries:
+        known = left.get(entry.uid)
+        # What was counted has the promise of its creation.
+        if known is None or (entry.is_create and known.line is not None) or entry.slot.is_shared:
+            continue
+        promised[entry.uid] = add(promised.get(entry.uid, {}), entry.extra)
+        left[entry.uid] = known._replace(slot=entry.slot)
+    for uid, extra in promised.items():
+        left[uid] = left[uid]._replace(promised=larger(left[uid].promised, extra))
 
 
 def _write_of(entry: Reservation) -> _Write:

@@ -246,6 +246,8 @@ class Rules:
     #: What was charged or promised for a workload that is gone is held until pods are seen that are no older, beyond
     #: those that are seen. The count goes on: in a busy group one that waits would never be done.
     holds_deleted = True
+    #: What is counted meanwhile was promised, so it takes nothing of what is held for what is gone.
+    counts_all_promises = True
     #: What a workload leaves that is deleted is the group's that it was in, counted there or not.
     leaves_where_it_was = True
 
@@ -575,6 +577,7 @@ class Recount:
         self.left = {(each.group, each.name): each for each in world.mind.left}
         self.holds = {hold.name: hold for hold in world.mind.holds}
         self.held = 0
+        self.may_hold = 0
         self.is_early = False
         self.promised: set[str] = set()
         self.settled: set[str] = set()
@@ -667,7 +670,9 @@ class Recount:
                 is_seen = self.rules.sees_moves_out and (entry.name, self.group) in self.world.mind.moved
                 self.left.setdefault(key, Left(*key, None, entry.kind == "update" and not is_seen))
         for key, left in self.left.items():
-            extra = sum(entry.extra for entry in over if key == (self.group, entry.name))
+            # What was counted has the promise of its creation.
+            mine = (entry for entry in over if key == (self.group, entry.name))
+            extra = sum(entry.extra for entry in mine if entry.kind != "create" or left.cost is None)
             self.left[key] = left._replace(promised=max(left.promised, extra))
         mine = {name: left for (group, name), left in self.left.items() if group == self.group}
         charged = sum(cost.charge for cost in self.costs.values()) + self.leftovers
@@ -675,6 +680,8 @@ class Recount:
         if self.rules.counts_ending_promises:
             room += sum(entry.extra for entry in over if entry.name in mine)
         self.room = max(0, room) if self.rules.minds_room else len(self.there)
+        promised = sum(entry.extra for entry in self.status.entries) if self.rules.counts_all_promises else 0
+        self.may_hold = max(self.room, self.status.used + promised - charged - len(self.stayed[self.group]))
         # What is left of a workload asks for nothing.
         left = (Work(name, 0, 0, group, 0) for name, group in self.payers.items())
         taken = [work for work in (*self.view.works, *left) if work.group != self.group]
@@ -742,8 +749,9 @@ class Recount:
             work = self.works.get(name)
             is_back = work is not None and work.group == self.group
             if name in self.world.mind.ended and self.rules.holds_deleted:
-                more = min(max(0, (left.cost or 0) + left.promised - self._charged_pods(name)), self.room)
-                self.room -= more
+                more = min(max(0, (left.cost or 0) + left.promised - self._charged_pods(name)), self.may_hold)
+                self.may_hold -= more
+                self.room = max(0, self.room - more)
                 self.held += more
                 continue
             has_fallen = work is not None and self._has_fallen(work)

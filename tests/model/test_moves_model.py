@@ -62,6 +62,9 @@ SCENARIOS = {
     ),
     "deleted": Scenario(ALONE, ["delete A", "create B 1 in g"], ONE),
     "created and deleted": Scenario({"g": 1}, ["create A 1 in g", "then delete A", "create B 1 in g"]),
+    "created and deleted beside another": Scenario(
+        {"g": 2}, ["create A 1 in g", "then delete A", "create N 1 in g", "create B 1 in g"]
+    ),
     "scaled up and deleted": Scenario({"g": 1}, ["scale A 1", "then delete A", "create B 1 in g"], ["create A 0 in g"]),
     "moved and deleted": Scenario(ALONE, ["move A to h", "then delete A", "create B 1 in g"], ONE, "pods"),
     "moved with fewer pods and deleted": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "then delete A"], TWO),
@@ -115,6 +118,7 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("holds_deleted", "created and deleted"),
     ("holds_deleted", "created, moved and deleted"),
     ("holds_deleted", "scaled up and deleted"),
+    ("counts_all_promises", "created and deleted beside another"),
     ("leaves_where_it_was", "scaled to 0, moved with a pod and deleted"),
 ]
 

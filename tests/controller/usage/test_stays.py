@@ -532,27 +532,38 @@ async def test_what_is_deleted_is_charged_until_all_is_seen_that_it_has_made(boo
         await team.holds_still(nlp="0", vision="0")
 
 
+@pytest.mark.parametrize("beside", [0, 3])
 async def test_what_is_deleted_before_its_first_count_is_charged_as_promised_until_its_pods_are_seen(
-    books: Books,
+    books: Books, beside: int
 ) -> None:
-    behind = Behind(books)
+    """So it is where another workload is counted for the first time with it."""
+    late, held = Late(books), Held("nlp")
+    books.box.faults.append(held)
     async with movers(books) as (team, _):
-        cut = Cut(0)
-        books.box.faults.append(cut)
-        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
-        books.box.faults.remove(cut)
-        await books.promise("nlp", entry("replicasets.apps/default/web", "cpu=2", of=made["metadata"]["uid"]))
-        books.box.faults.append(cut)
-        behind.begin()
-        pods = await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
-        team.least = float("inf")
-        await books.client.delete(REPLICASETS, "web", "default")
-        books.box.faults.remove(cut)
-        await team.holds_still(nlp="2", vision="0")
-        assert team.least >= 2
-        behind.end()
+        async with held:
+            await books.create(deployment("more", "nlp", 0))
+            await held.waits()
+            made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+            other = await books.create({**deployment("other", "nlp", beside), "kind": "ReplicaSet"})
+            promised = [("web", "cpu=2", made), ("other", f"cpu={beside}", other)]
+            lines = [
+                str(entry(f"replicasets.apps/default/{name}", amount, of=obj["metadata"]["uid"]))
+                for name, amount, obj in promised
+            ]
+            await books.client.patch(GROUPS, "nlp", {"status": {"reservations": sorted(lines)}}, subresource="status")
+            late.begin()
+            pods = await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
+            await books.client.delete(REPLICASETS, "web", "default")
+            await books.create(deployment("seen", "vision", 1))
+            # Everything before that is seen by now.
+            await team.holds(vision="1")
+            team.least = float("inf")
+        await team.holds(nlp=str(2 + beside), vision="1")
+        late.end()
+        await team.holds_still(nlp=str(2 + beside), vision="1")
+        assert team.least >= 3 + beside
         await team.stop(*pods)
-        await team.holds_still(nlp="0", vision="0")
+        await team.holds_still(nlp=str(beside), vision="1")
 
 
 async def test_what_is_deleted_while_a_controller_starts_is_charged_for_its_pods(books: Books) -> None:
