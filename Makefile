@@ -64,7 +64,7 @@ test-browser: setup ## the tests in a Chromium of this machine, with the package
 bench: setup ## the benchmarks of docs/results.md in twelve minutes; most need a real API server. ARGS="B1 --write"
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-reliability: setup ## the experiments of docs/results.md in full; three hours where a real API server can be started
+reliability: setup ## the experiments of docs/results.md in full; over three hours where a real API server can be started
 	@$(BIN)/python -m tests.reliability
 
 images: ## .env: the base images of the Dockerfile and of compose by digest, as their registries have them now

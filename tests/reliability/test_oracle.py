@@ -181,6 +181,26 @@ def test_a_pod_that_is_ending_counts_besides_for_the_group_of_its_topmost_owner(
             check(concerning(("nlp",), told), ending=Ending(told))
 
 
+@pytest.mark.parametrize("pods", [4, 5])
+def test_what_was_deleted_counts_besides_until_its_pods_are_seen(pods: int) -> None:
+    group = stored("nlp", "8", "7", at=6)
+    group["status"]["countedAt"] |= {"pods": str(pods), "replicasets.apps": "6"}
+    told = events(
+        ("ADDED", GROUPS, stored("nlp", "8", "0", promised=4)),
+        ("ADDED", DEPLOYMENTS, web(4)),
+        ("MODIFIED", GROUPS, stored("nlp", "8", "4", at=2)),
+        ("MODIFIED", GROUPS, stored("nlp", "8", "4", at=2, promised=3)),
+        ("DELETED", DEPLOYMENTS, web(4)),
+        ("ADDED", DEPLOYMENTS, web(3, name="other")),
+        ("MODIFIED", GROUPS, group),
+    )
+    if pods < 5:
+        assert check(told) == len(told)
+    else:
+        with pytest.raises(AssertionError, match="revision 7: I3 broken for nlp"):
+            check(told)
+
+
 def test_groups_of_others_are_not_judged() -> None:
     others = events(
         *GOOD[:4], ("ADDED", DEPLOYMENTS, web(9, "nl", "more")), ("ADDED", DEPLOYMENTS, web(9, None, "most"))

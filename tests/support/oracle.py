@@ -14,7 +14,7 @@ import bisect
 import contextlib
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any
@@ -312,6 +312,8 @@ class _Replay:
         self._payments: Counter[str] = Counter()
         #: What the objects of one kind cost a group, after each revision that changed it.
         self._counts: defaultdict[tuple[str, str], list[tuple[int, dict[str, int]]]] = defaultdict(list)
+        #: The objects of a group that were deleted, by revision, with their kind and cost.
+        self._deleted: defaultdict[str, list[tuple[int, str, dict[str, int]]]] = defaultdict(list)
 
     def play(self, version: int, what: str, kind: Resource, obj: Object) -> None:
         if kind.key == GROUP_KIND:
@@ -353,6 +355,8 @@ class _Replay:
             payer, cost = self._stored.pop(key)
             touched.add(payer)
             self._count(version, kind, payer, cost, -1)
+            if what == "DELETED":
+                self._deleted[payer].append((version, kind.key, cost))
         payer = group_of(obj)
         if what != "DELETED" and payer is not None:
             cost = _cost(kind, obj)
@@ -435,13 +439,23 @@ class _Replay:
                 version, "I3", group.name, resource, children=children, **bounds
             )
             # A demand that fell counts until its controller has acted on it. One that grew counts at the base of its
-            # reservation until then. Pods that are ending count besides.
+            # reservation until then. Pods that are ending count besides, and what was deleted before its pods are seen.
             snapshot, highest = counted.get(resource, 0), most.get(resource, 0)
             if mine > highest:
                 highest += self._ending.of(group.name, at.get("pods", 0)).get(resource, 0)
+                highest += self._unseen(group.name, at).get(resource, 0)
             assert snapshot - updates.get(resource, 0) <= mine <= highest, _told(
                 version, "I3", group.name, resource, self_used=mine, snapshot=snapshot
             )
+
+    def _unseen(self, name: str, at: Mapping[str, int]) -> dict[str, int]:
+        """What the objects cost that a snapshot has as deleted, and of which its watches may still show pods."""
+        below = min(at.get(kind, 0) for kind in ("pods", "replicasets.apps"))
+        total: dict[str, int] = {}
+        for version, kind, cost in self._deleted[name]:
+            if below < version <= at.get(kind, 0):
+                _add(total, cost)
+        return total
 
 
 def _cost(kind: Resource, obj: Object) -> dict[str, int]:
