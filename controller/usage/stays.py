@@ -225,8 +225,9 @@ class Stays:
         now = self._clock()
         for uid, left in list(self._left[name].items()):
             for informer, revision in self._unseen(uid):
-                if is_listed(informer) and now - left.since >= lag_of(informer):
-                    await informer.catch_up(revision, CATCH_UP, lag=0.0)
+                is_due = is_listed(informer) and now - left.since >= lag_of(informer)
+                if is_due and not await informer.catch_up(revision, CATCH_UP, lag=0.0):
+                    return  # The API server does not answer: what is held stays held.
 
     def _unseen(self, uid: str) -> list[tuple[Informer, int]]:
         """Return the watches that may still show pods that a workload made which is gone, and the revision to reach."""
@@ -371,12 +372,7 @@ class Stays:
         return bool(changed)
 
     def _settle_left(
-        self,
-        name: str,
-        taken: Iterable[_Taken],
-        deleted: Set[str],
-        room: Resources,
-        promised: Set[str],
+        self, name: str, taken: Iterable[_Taken], deleted: Set[str], room: Resources, promised: Set[str]
     ) -> None:
         """Hold what may still get pods for what it asked for here, and pay for the rest no longer.
 
