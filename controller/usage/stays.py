@@ -32,6 +32,7 @@ from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed, lag_of
 from controller.watch.informers import POD
+from controller.watch.moved_pods import MadePods
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder
 
@@ -299,8 +300,12 @@ class Stays:
 
         What was neither is taken for the workload that has its pods now.
         """
-        known = left.line or self._cluster.payers.in_group(name, uid) or self._cluster.moved_pods.made_for(uid, name)
+        known = self._known_as(name, uid, left)
         return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
+
+    def _known_as(self, name: str, uid: str, left: _Left) -> WorkloadUsage | Memory | MadePods | None:
+        """Return what has left a group as it was counted, is remembered, or was when it moved."""
+        return left.line or self._cluster.payers.in_group(name, uid) or self._cluster.moved_pods.made_for(uid, name)
 
     def _makers(self, uid: str, left: _Left) -> Collection[str]:
         """Return the uids of what has left a group and what is below it, as it was counted and as it is now."""
@@ -428,7 +433,8 @@ class Stays:
         for uid, left in unseen.items():
             counted = left.line.counted if left.line is not None else None
             charged = add(left.promised, add(counted.cost, counted.unrequested) if counted is not None else {})
-            place = self._place(group.name, uid, left)
+            known = self._known_as(group.name, uid, left)
+            place = known.place if known is not None else ""
             more = smaller(subtract_floor(charged, seen.get(place, {})), room)
             seen[place] = subtract_floor(seen.get(place, {}), charged)
             room = subtract_floor(room, more)
@@ -437,11 +443,6 @@ class Stays:
                 # Another one of its name may be there by now, with reservations of its own.
                 held.append(CountedObject(slot._replace(name=""), uid, more))
         return held
-
-    def _place(self, name: str, uid: str, left: _Left) -> str:
-        """Return the place of a workload that is gone, "" where nobody knows it."""
-        known = left.line or self._cluster.payers.in_group(name, uid)
-        return known.place if known is not None else ""
 
     def _hand_over(self, name: str, taken: Iterable[_Taken]) -> None:
         """Leave the pods that do not stay to the groups that have them now."""
