@@ -25,7 +25,7 @@ from bizrq.quota.allowance import Line, looked_at
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
 from bizrq.quota.reservation import Reservation
 from bizrq.units.names import Catalog
-from bizrq.units.resources import Limits, Resources, add, restrict, subtract_floor
+from bizrq.units.resources import Limits, Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
 from bizrq.workloads.config import CountingConfig
@@ -476,7 +476,7 @@ def _leftovers(usage: GroupUsage) -> list[str]:
             line.counted.slot,
             line.left.place,
             line.left.gone or line.left.since,
-            add(line.counted.cost, line.counted.unrequested),
+            line.counted.charged,
         )
         for line in usage.leftovers.values()
         if line.left is not None

@@ -51,6 +51,11 @@ class CountedObject:
     demand: Resources | None = None
     floor: Resources | None = None
 
+    @property
+    def charged(self) -> dict[str, int]:
+        """What the group is charged for it in all."""
+        return add(self.cost, self.unrequested)
+
     def cost_at(self, demand: Resources) -> dict[str, int]:
         """Return the cost if no more than this were asked for."""
         if self.demand is None or self.floor is None:

@@ -13,7 +13,7 @@ from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.quota.recount import CountedObject, WriteState, held_for_uncountable
 from bizrq.quota.reservation import Reservation
-from bizrq.units.resources import Resources, add, growth, larger, subtract_floor
+from bizrq.units.resources import Resources, growth, larger, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
@@ -119,7 +119,7 @@ class GroupSnapshots:
             except GroupUnreadable:
                 published = {}
             sums = account.sums
-            found = total_of((sums.cost, sums.unrequested, *(add(each.cost, each.unrequested) for each in claims)))
+            found = total_of((sums.cost, sums.unrequested, *(each.charged for each in claims)))
             held = held_for_uncountable(published, sightings, found)
         else:
             now_known = [account.usages[uid] for uid in known - account.unknown.keys() if uid in account.usages]

@@ -1,15 +1,14 @@
 """The pods that stay with a group when what makes them goes to another: a move, or an adoption.
 
 This file alone decides which these are: pods that the demand in the other group does not pay for. The record of the
-group has a line of each (`bizrq.workloads.ownership.payers`), so it stays whatever becomes of its owner. What was
-charged for a workload that is gone is held until its pods are seen. This file writes nothing.
+group has a line of each (`bizrq.workloads.ownership.payers`), so it stays whatever becomes of its owner. How much is
+held of a deleted workload is decided in `departures`. This file writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from bizrq.api import group as wire
@@ -17,13 +16,14 @@ from bizrq.api.group import GroupObject, GroupUnreadable
 from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
-from bizrq.units.resources import Resources, add, growth, larger, restrict, smaller, subtract_floor, total
-from bizrq.units.slot import GROUP_SLOT_KIND, Slot
+from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
+from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
+from controller.usage.departures import Deleted, Departure, held_of_deleted, note_promises
 from controller.usage.excess import ExcessUsage
 from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn
@@ -49,20 +49,6 @@ class _Write(NamedTuple):
 
     uid: str
     version: int | None
-
-
-class _Left(NamedTuple):
-    """What left a group: since when that is known, on the clock, and as what it was counted there, if it was.
-
-    `may_be_lost` is True where all that is known is the promise of a move to the group: it may never have been stored.
-    `promised` is what reservations added for it whose write is over, and `slot` theirs.
-    """
-
-    since: float
-    line: WorkloadUsage | None = None
-    may_be_lost: bool = False
-    promised: Resources = MappingProxyType({})
-    slot: Slot | None = None
 
 
 @dataclass(slots=True)
@@ -113,7 +99,7 @@ class Stays:
         self._now = now
         self._clock = clock
         #: By group, what left it by uid. A group is in it once its record was looked through.
-        self._left: dict[str, dict[str, _Left]] = {}
+        self._departures: dict[str, dict[str, Departure]] = {}
         #: By group, what is held of what left it, beyond its pods.
         self._held: dict[str, list[CountedObject]] = {}
         #: By group, the workloads that have something of it, as they were counted.
@@ -127,13 +113,13 @@ class Stays:
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
-        for known in (self._left, self._held, self._counted, self._over, self._settled):
+        for known in (self._departures, self._held, self._counted, self._over, self._settled):
             known.pop(group, None)
         self._undecided.discard(group)
 
     def is_due(self, group: str, usage: GroupUsage, over: Iterable[Reservation]) -> bool:
         """Return True where something has left the group of which `settle` has not decided what stays."""
-        if usage.departed or group not in self._left or group in self._undecided:
+        if usage.departed or group not in self._departures or group in self._undecided:
             return True
         return any(entry.uid not in usage.usages and _write_of(entry) not in self._over[group] for entry in over)
 
@@ -142,10 +128,10 @@ class Stays:
 
         Of a payer that is being deleted the watch brings the end.
         """
-        left = self._left.get(group, {})
-        if any(self._unseen(uid) for uid in left):
+        departures = self._departures.get(group, {})
+        if any(self._unseen(uid) for uid in departures):
             return _SOON
-        return _LATER if any(not self._is_early(group, uid) for uid in left) else None
+        return _LATER if any(not self._is_early(group, uid) for uid in departures) else None
 
     def held(
         self, group: GroupObject, usage: GroupUsage, states: Iterable[tuple[Reservation, WriteState]]
@@ -167,7 +153,7 @@ class Stays:
         """
         self._undecided.add(name)
         usage = cache.of(name)
-        if name not in self._left:
+        if name not in self._departures:
             await self._look(name, usage)
         await self._show_made_by_deleted(name)
         counted = self._counted.setdefault(name, set())
@@ -209,8 +195,8 @@ class Stays:
         wanted: list[tuple[Informer, Object]] = []
         pods, ownership = self._cluster.informers.pods, self._cluster.ownership
         # What moved and is gone by now may have pods that are not seen.
-        latest = {pods: max(map(self._cluster.moved_pods.expected, self._left[name]), default=0)}
-        for uid in self._left[name]:
+        latest = {pods: max(map(self._cluster.moved_pods.expected, self._departures[name]), default=0)}
+        for uid in self._departures[name]:
             if (obj := self._cluster.placements.of(uid).obj) is not None:
                 wanted += [(pods, each) for each in (obj, ownership.keeper_of(obj)) if each is not None]
                 if (memory := self._let_go(name, uid)) is not None:
@@ -224,9 +210,9 @@ class Stays:
     async def _show_made_by_deleted(self, name: str) -> None:
         """List what was made by what is gone, where the watches have not shown it for some time."""
         now = self._clock()
-        for uid, left in list(self._left[name].items()):
+        for uid, departure in list(self._departures[name].items()):
             for informer, revision in self._unseen(uid):
-                is_due = is_listed(informer) and now - left.since >= lag_of(informer)
+                is_due = is_listed(informer) and now - departure.since >= lag_of(informer)
                 if is_due and not await informer.catch_up(revision, CATCH_UP, lag=0.0):
                     return  # The API server does not answer: what is held stays held.
 
@@ -246,72 +232,74 @@ class Stays:
 
     async def _look(self, name: str, usage: GroupUsage) -> None:
         """Look through the record of a group for what left it while nobody watched."""
-        yielder, payers, found = Yielder(steps=8), self._cluster.payers, dict[str, _Left]()
+        yielder, payers, found = Yielder(steps=8), self._cluster.payers, dict[str, Departure]()
         for uid in payers.of(name):
             memory = payers.in_group(name, uid)
             if memory is not None and memory.gone is None and uid not in usage.makers:
-                found[uid] = _Left(self._clock())
+                found[uid] = Departure(self._clock())
             await yielder.step()
-        self._left[name] = found
+        self._departures[name] = found
 
     def _gather(self, name: str, usage: GroupUsage, entries: Iterable[Reservation]) -> None:
         """Note what has left a group, what it was only promised for included."""
-        left = self._left.setdefault(name, {})
+        departures = self._departures.setdefault(name, {})
         for uid, line in usage.departed.items():
-            if line is not None or uid not in left:
-                left[uid] = _Left(self._clock(), line)
+            if line is not None or uid not in departures:
+                departures[uid] = Departure(self._clock(), line)
         usage.departed.clear()
         for entry in entries:
             if entry.uid not in usage.usages:
                 may_be_lost = not entry.is_create and not self._cluster.moved_pods.has_left(entry.uid, name)
-                left.setdefault(entry.uid, _Left(self._clock(), may_be_lost=may_be_lost))
-        _note_promises(left, entries)
+                departures.setdefault(entry.uid, Departure(self._clock(), may_be_lost=may_be_lost))
+        note_promises(departures, entries)
 
     def _taken(self, name: str, usage: GroupUsage) -> list[_Taken]:
         """Return what pays now for the pods of what has left a group, and for those that stayed."""
         found: dict[str, _Taken] = {}
-        for uid, left in self._left[name].items():
+        for uid, departure in self._departures[name].items():
             # Only the move out of the group shows that the one into it was stored.
-            made_for = (name,) if left.may_be_lost else (None, name)
-            for pod in self._pods_of(name, uid, left):
+            made_for = (name,) if departure.may_be_lost else (None, name)
+            for pod in self._pods_of(name, uid, departure):
                 if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
                     continue
                 if (taken := self._taken_by(name, pod, found)) is not None:
                     taken.made[pod.uid] = pod
-                    taken.made_as[pod.uid] = self._made_as(name, uid, left, taken.workload)
+                    taken.made_as[pod.uid] = self._made_as(name, uid, departure, taken.workload)
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found)) is not None:
                 taken.made.pop(pod.uid, None)
                 taken.stayed[pod.uid] = pod
         return list(found.values())
 
-    def _pods_of(self, name: str, uid: str, left: _Left) -> Collection[Pod]:
+    def _pods_of(self, name: str, uid: str, departure: Departure) -> Collection[Pod]:
         """Return the pods of what has left a group. It may have moved and gone before it was ever counted here."""
         naming = self._cluster.descendants.pods_naming
-        found = {pod.uid: pod for maker in self._makers(uid, left) for pod in naming({"metadata": {"uid": maker}})}
+        found = {pod.uid: pod for maker in self._makers(uid, departure) for pod in naming({"metadata": {"uid": maker}})}
         made = self._cluster.moved_pods.made_for(uid, name)
         for each in made.uids if made is not None else ():
             if each not in found and (pod := self._cluster.informers.pod(each)) is not None:
                 found[each] = pod
         return found.values()
 
-    def _made_as(self, name: str, uid: str, left: _Left, workload: Object) -> tuple[str, Models]:
+    def _made_as(self, name: str, uid: str, departure: Departure, workload: Object) -> tuple[str, Models]:
         """Return place and models of what has left a group, as it was counted or is remembered.
 
         What was neither is taken for the workload that has its pods now.
         """
-        known = self._known_as(name, uid, left)
+        known = self._known_as(name, uid, departure)
         return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
 
-    def _known_as(self, name: str, uid: str, left: _Left) -> WorkloadUsage | Memory | MadePods | None:
+    def _known_as(self, name: str, uid: str, departure: Departure) -> WorkloadUsage | Memory | MadePods | None:
         """Return what has left a group as it was counted, is remembered, or was when it moved."""
-        return left.line or self._cluster.payers.in_group(name, uid) or self._cluster.moved_pods.made_for(uid, name)
+        return (
+            departure.line or self._cluster.payers.in_group(name, uid) or self._cluster.moved_pods.made_for(uid, name)
+        )
 
-    def _makers(self, uid: str, left: _Left) -> Collection[str]:
+    def _makers(self, uid: str, departure: Departure) -> Collection[str]:
         """Return the uids of what has left a group and what is below it, as it was counted and as it is now."""
         obj = self._cluster.placements.of(uid).obj
         now = self._cluster.descendants.makers_of(obj) if obj is not None else ()
-        return {uid, *now, *(left.line.makers if left.line is not None else ())}
+        return {uid, *now, *(departure.line.makers if departure.line is not None else ())}
 
     def _taken_by(self, name: str, pod: Pod, found: dict[str, _Taken]) -> _Taken | None:
         """Return what has a pod now that was made for the group; None where no other group pays for it."""
@@ -350,7 +338,7 @@ class Stays:
         """Decide. `states` are the reservations with what is known of their writes."""
         name, payers = group.name, self._cluster.payers
         over = (entry for entry, state in states if state.is_over)
-        room = self._room(group, usage, total(entry.extra for entry in over if entry.uid in self._left[name]))
+        room = self._room(group, usage, total(entry.extra for entry in over if entry.uid in self._departures[name]))
         changed: set[str] = set()
         covered = [self._paid_by_demand(each) for each in taken]
         for each, uids in zip(taken, covered, strict=True):
@@ -386,29 +374,29 @@ class Stays:
         """
         lags = {each.uid: each for each in taken if each.asks and self._costs.has_fallen(each.uid)}
         held: list[CountedObject] = []
-        for uid, left in list(self._left[name].items()):
+        for uid, departure in list(self._departures[name].items()):
             if uid in deleted or self._is_early(name, uid):
                 continue
             obj = self._cluster.placements.of(uid).obj
             workload = (self._cluster.ownership.keeper_of(obj) or obj) if obj is not None else None
             is_back = workload is not None and self._cluster.ownership.group_of(workload) == name
-            has_time = self._clock() - left.since < _PATIENCE and not is_back
+            has_time = self._clock() - departure.since < _PATIENCE and not is_back
             top = workload["metadata"]["uid"] if workload is not None else ""
-            if left.line is not None and has_time and self._costs.has_fallen(top):
-                counted = left.line.counted
+            if departure.line is not None and has_time and self._costs.has_fallen(top):
+                counted = departure.line.counted
                 pods = [*lags[top].made.values(), *lags[top].stayed.values()] if top in lags else []
                 there = total(self._cost(pod, lags[top].workload) for pod in pods)
-                more = smaller(subtract_floor(add(counted.cost, counted.unrequested), there), room)
+                more = smaller(subtract_floor(counted.charged, there), room)
                 room = subtract_floor(room, more)
                 held.append(CountedObject(counted.slot, uid, more))
                 continue
             if uid in promised and not is_back:
                 continue
-            del self._left[name][uid]
+            del self._departures[name][uid]
             if not is_back:
-                self._settled.setdefault(name, set()).update((uid, *self._makers(uid, left)))
+                self._settled.setdefault(name, set()).update((uid, *self._makers(uid, departure)))
         self._held[name] = held
-        if self._left[name].keys() <= deleted:
+        if self._departures[name].keys() <= deleted:
             self._hand_over(name, taken)
 
     def _held_for_deleted(
@@ -419,30 +407,19 @@ class Stays:
         It is held until all is seen that it has made. The recount goes on meanwhile: in a busy group workloads are
         deleted all the time. What is counted for the first time was promised, so it takes nothing of that.
         """
-        unseen = {uid: left for uid, left in self._left[group.name].items() if self._unseen(uid)}
+        unseen = {uid: departure for uid, departure in self._departures[group.name].items() if self._unseen(uid)}
         if not unseen:
             return []
         promised = total(entry.extra for entry, _ in states if entry.slot.kind != GROUP_SLOT_KIND)
-        room = self._room(group, usage, promised)
         seen: dict[str, Resources] = {}
         for line in usage.leftovers.values():
             if line.left is not None:
-                amount = add(line.counted.cost, line.counted.unrequested)
-                seen[line.left.place] = add(seen.get(line.left.place, {}), amount)
-        held: list[CountedObject] = []
-        for uid, left in unseen.items():
-            counted = left.line.counted if left.line is not None else None
-            charged = add(left.promised, add(counted.cost, counted.unrequested) if counted is not None else {})
-            known = self._known_as(group.name, uid, left)
-            place = known.place if known is not None else ""
-            more = smaller(subtract_floor(charged, seen.get(place, {})), room)
-            seen[place] = subtract_floor(seen.get(place, {}), charged)
-            room = subtract_floor(room, more)
-            slot = counted.slot if counted is not None else left.slot
-            if slot is not None:
-                # Another one of its name may be there by now, with reservations of its own.
-                held.append(CountedObject(slot._replace(name=""), uid, more))
-        return held
+                seen[line.left.place] = add(seen.get(line.left.place, {}), line.counted.charged)
+        deleted: dict[str, Deleted] = {}
+        for uid, departure in unseen.items():
+            known = self._known_as(group.name, uid, departure)
+            deleted[uid] = Deleted(departure, known.place if known is not None else "")
+        return held_of_deleted(deleted, seen, self._room(group, usage, promised))
 
     def _hand_over(self, name: str, taken: Iterable[_Taken]) -> None:
         """Leave the pods that do not stay to the groups that have them now."""
@@ -509,20 +486,6 @@ class Stays:
         apart = (pod.cost for pod in self._runs_on.apart(group.name, usage).values())
         now = total((usage.sums.cost, usage.sums.unrequested, *apart))
         return subtract_floor(add(published, restrict(promised, published)), now)
-
-
-def _note_promises(left: dict[str, _Left], entries: Iterable[Reservation]) -> None:
-    """Note what reservations whose write is over add for what has left, beyond what it was counted at."""
-    promised: dict[str, Resources] = {}
-    for entry in entries:
-        known = left.get(entry.uid)
-        # What was counted has the promise of its creation.
-        if known is None or (entry.is_create and known.line is not None) or entry.slot.is_shared:
-            continue
-        promised[entry.uid] = add(promised.get(entry.uid, {}), entry.extra)
-        left[entry.uid] = known._replace(slot=entry.slot)
-    for uid, extra in promised.items():
-        left[uid] = left[uid]._replace(promised=larger(left[uid].promised, extra))
 
 
 def _write_of(entry: Reservation) -> _Write:

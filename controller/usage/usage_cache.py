@@ -19,7 +19,6 @@ import structlog
 from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, UsageSums
 from bizrq.units import quantity
-from bizrq.units.resources import add
 from bizrq.units.slot import group_slot
 from bizrq.workloads.owners import MAX_HOPS
 from controller import metrics
@@ -414,9 +413,7 @@ class UsageCache:
         """Report that cached usage differs from a count from scratch: log, metric, and event with the next status."""
         slot = (found or kept or CountedObject(group_slot(group), "", {})).slot
         amounts = [
-            ", ".join(
-                f"{name}={quantity.text(name, amount)}" for name, amount in sorted(add(c.cost, c.unrequested).items())
-            )
+            ", ".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(c.charged.items()))
             if c is not None
             else "nothing"
             for c in (kept, found)

@@ -16,6 +16,9 @@ from controller.watch.informers import Informers
 
 Object = dict[str, Any]
 
+#: More than a cluster deletes while a watch is late. Beyond this the first ones are forgotten.
+MOST = 20_000
+
 
 class _Deletion(NamedTuple):
     """What was deleted, and the revision that its watch had reached then."""
@@ -39,7 +42,10 @@ class Deletions:
             return
         stores = [each.store for each in self._informers.kinds.values() if each.installed]
         reached = min((store.resource_version for store in stores), default=0)
-        while self._known and self._known[first := next(iter(self._known))].revision <= reached:
+        while self._known:
+            first = next(iter(self._known))
+            if self._known[first].revision > reached and len(self._known) < MOST:
+                break
             del self._known[first]
         revision = self._informers.kinds[adapter.group, adapter.kind].store.resource_version
         self._known[obj["metadata"]["uid"]] = _Deletion(adapter, revision)
