@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import structlog.testing
 import typer
 from typer.testing import CliRunner
 
 from bizrq.kube.admission import REGISTRATIONS
 from bizrq.kube.client import Forbidden, KubeClient, Unreachable
+from bizrq.process import configure_logging
 from certs import cabundle, main, rotation
 from certs.main import CertificateKeeper
 from certs.rotation import CA_BUNDLE, CA_KEY, CERTIFICATE, KEY, SETTLE
@@ -47,7 +47,8 @@ def certs(*arguments: str) -> Any:
 def outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     yield
-    structlog.reset_defaults()  # the process logs to the stderr that the test runner has closed by now
+    # The process logs to the stderr of the runner, which is closed by now.
+    configure_logging()
 
 
 def test_once_without_a_cluster_creates_the_files_and_keeps_them(tmp_path: Path) -> None:
