@@ -140,7 +140,7 @@ class IntervalCollector:
         for adapter, workload in self._cluster.placements.charged_to(collection.group):
             # A workload may have thousands of pods, but has only a handful of rates.
             rates: dict[object, UsageRate | None] = {}
-            for pod in self._cluster.descendants.pods_of(workload):
+            for pod in self._cluster.descendants.each_pod_of(workload):
                 await yielder.step()
                 if pod.started is None:
                     continue

@@ -177,3 +177,22 @@ def test_an_owner_is_charged_for_no_pod_that_has_its_uid_alone(watched: Watched,
     descendants = watched.cluster.descendants
     assert [pod.name for pod in descendants.pods_made_by(owner)] == ["genuine"]
     assert [(pod.name, many) for pod, many in descendants.grouped_pods_made_by(owner)] == [("genuine", 1)]
+
+
+def test_pods_are_read_one_by_one_as_they_were_at_the_start(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who works through 100,000 of them lets other work run between two."""
+    owner = watched.put(replica_set("web", 3))
+    for name in ("a", "b", "c"):
+        watched.put(pod(name), owner)
+    looked_at: list[str] = []
+
+    def keeps(_owner: Object, child: Object) -> bool:
+        looked_at.append(child["metadata"]["name"])
+        return True
+
+    monkeypatch.setattr("controller.watch.descendants._keeps", keeps)
+    pods = watched.cluster.descendants.each_pod_of(owner)
+    first = next(pods)
+    assert looked_at == [first.name]
+    watched.cluster.informers.pods.store.remove({"metadata": {"uid": "c", "namespace": "default", "name": "c"}})
+    assert sorted([first.name, *(each.name for each in pods)]) == ["a", "b", "c"]
