@@ -197,7 +197,7 @@ class Stays:
         # What moved and is gone by now may have pods that are not seen.
         latest = {pods: max(map(self._cluster.moved_pods.expected, self._departures[name]), default=0)}
         for uid in self._departures[name]:
-            if (obj := self._cluster.placements.of(uid).obj) is not None:
+            if (obj := self._cluster.placements.stored(uid)) is not None:
                 wanted += [(pods, each) for each in (obj, ownership.keeper_of(obj)) if each is not None]
                 if (memory := self._let_go(name, uid)) is not None:
                     wanted += [(informer, obj) for informer in ownership.informers_of_payer(obj, memory)]
@@ -297,7 +297,7 @@ class Stays:
 
     def _makers(self, uid: str, departure: Departure) -> Collection[str]:
         """Return the uids of what has left a group and what is below it, as it was counted and as it is now."""
-        obj = self._cluster.placements.of(uid).obj
+        obj = self._cluster.placements.stored(uid)
         now = self._cluster.descendants.makers_of(obj) if obj is not None else ()
         return {uid, *now, *(departure.line.makers if departure.line is not None else ())}
 
@@ -377,7 +377,7 @@ class Stays:
         for uid, departure in list(self._departures[name].items()):
             if uid in deleted or self._is_early(name, uid):
                 continue
-            obj = self._cluster.placements.of(uid).obj
+            obj = self._cluster.placements.stored(uid)
             workload = (self._cluster.ownership.keeper_of(obj) or obj) if obj is not None else None
             is_back = workload is not None and self._cluster.ownership.group_of(workload) == name
             has_time = self._clock() - departure.since < _PATIENCE and not is_back

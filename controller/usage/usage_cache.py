@@ -26,6 +26,7 @@ from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import NO_MESSAGES, PrepaidRun, UsageBuilder, WorkloadUsage
 from controller.watch.cluster import CATCH_UP, Cluster
 from controller.watch.invalidation import Mark
+from controller.watch.ownership import as_left
 from controller.watch.placement import Placement
 from controller.watch.time_slice import Yielder
 
@@ -243,7 +244,7 @@ class UsageCache:
                 self._awaiting = {**waiting, **self._awaiting}
                 raise
             for uid in waiting:
-                obj = self._placement(uid).obj
+                obj = self._cluster.placements.stored(uid)
                 self._waited[uid] = self._cluster.ownership.owner_of(obj) if obj is not None else None
                 self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
@@ -333,33 +334,32 @@ class UsageCache:
     async def _count(self, query: UsageQuery, uid: str) -> None:
         """Count one workload. A change during an await marks it, so that it becomes due again."""
         try:
-            line = await self._usage_of(query, uid)
+            line = await self._usage_of(query, uid, self._placement(uid))
         except BaseException:
             self.of(query.group).due[uid] = None
             raise
         if line is not None:
             self._put(query.group, uid, line)
 
-    async def _usage_of(self, query: UsageQuery, uid: str) -> WorkloadUsage | None:
-        """Return the usage of a workload, counted from scratch. None where it is no longer the group's."""
-        found = self._placement(uid)
+    async def _usage_of(self, query: UsageQuery, uid: str, found: Placement) -> WorkloadUsage | None:
+        """Return the usage of a workload that is `found` now, counted from scratch. None where it leaves the group."""
         if found.adapter is not None and found.obj is not None and query.group in found.groups:
-            await self._costs.count(query.group, found.adapter, self._cluster.ownership.counted(found.obj))
+            await self._costs.count(query.group, found.adapter, as_left(found.obj, found.left))
             found = self._placement(uid)
         if found.adapter is None or found.obj is None or query.group not in found.groups:
             if found.obj is None:
                 self._costs.forget(uid)
             self._take_from(query.group, uid)
             return None
-        return self._builder.of(found.adapter, self._cluster.ownership.counted(found.obj), query.run, self._now())
+        return self._builder.of(found.adapter, found.obj, found.left, query.run, self._now())
 
     def _reprice(self, query: UsageQuery, uid: str) -> None:
         """Replace the usage of a workload of which only the maximum cost has changed."""
         found = self._placement(uid)
         try:
             if found.adapter is not None and found.obj is not None:
-                obj = self._cluster.ownership.counted(found.obj)
-                self._put(query.group, uid, self._builder.of(found.adapter, obj, query.run, self._now()))
+                line = self._builder.of(found.adapter, found.obj, found.left, query.run, self._now())
+                self._put(query.group, uid, line)
         except BaseException:
             self.of(query.group).due[uid] = None
             raise
@@ -384,12 +384,13 @@ class UsageCache:
     async def _check(self, query: UsageQuery, uid: str) -> None:
         account = self.of(query.group)
         known = account.usages.get(uid)
-        if query.group not in self._placement(uid).groups:
+        found = self._placement(uid)
+        if query.group not in found.groups:
             if known is not None:
                 self._report_drift(query.group, known.counted, None)
             self._take_from(query.group, uid)
             return
-        line = await self._usage_of(query, uid)
+        line = await self._usage_of(query, uid, found)
         if line is None:
             return
         account, known = self.of(query.group), self.of(query.group).usages.get(uid)

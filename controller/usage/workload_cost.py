@@ -177,7 +177,7 @@ class WorkloadCosts:
 
     def _is_stored(self, uid: str, version: str) -> bool:
         """Return True if this is the version of the object that is stored now."""
-        obj = self._cluster.placements.of(uid).obj
+        obj = self._cluster.placements.stored(uid)
         return obj is not None and obj["metadata"]["resourceVersion"] == version
 
     async def _count(self, adapter: Adapter, obj: Object) -> _Count:
@@ -281,11 +281,12 @@ class WorkloadCosts:
         if not adapter.creates or not adapter.pays or (ended and not self._is_charged_for_pods(adapter, obj)):
             return _Count(WorkloadCost(True, demand.resources, demand.shared))
         below = gather(self._cluster, adapter, obj)
-        hold = self._hold(adapter, obj, demand.resources, below, ended=ended)
+        group = self._cluster.ownership.group_of(obj)
+        hold = self._hold(adapter, obj, group, demand.resources, below, ended=ended)
         # What has ended is charged for its live pods only.
         between = NO_EXCESS if ended else self._excess.of(adapter, obj, below, demand.resources, lookup)
         # What asked for more in another group is held there (`controller.usage.stays`).
-        counts = hold.counts if hold.group == self._cluster.ownership.group_of(obj) else demand.resources
+        counts = hold.counts if hold.group == group else demand.resources
         # A controller that lags may make pods for the earlier demand besides those that are ending.
         earlier = counts if hold.lags else {}
         found = self._pods.of(adapter, obj, below, demand, earlier, between.resources, lookup)
@@ -316,11 +317,15 @@ class WorkloadCosts:
     def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
         return counting.is_charged_for_pods(obj, adapter, self._config)
 
-    def _hold(self, adapter: Adapter, obj: Object, stored: Resources, below: Below, *, ended: bool) -> _Hold:
-        """Return the demand that counts. One that has `ended` says itself that its controller makes no more pods."""
+    def _hold(
+        self, adapter: Adapter, obj: Object, group: str | None, stored: Resources, below: Below, *, ended: bool
+    ) -> _Hold:
+        """Return the demand that counts; `group` is the one that the workload charges.
+
+        One that has `ended` says itself that its controller makes no more pods.
+        """
         metadata = obj["metadata"]
         known, generation = self._holds.get(metadata["uid"]), metadata.get("generation")
-        group = self._cluster.ownership.group_of(obj)
         if known is None or not growth(known.counts, stored):
             return _Hold(stored, stored, generation, group)
         since, revision = known.since, known.revision

@@ -26,6 +26,7 @@ from controller.usage.observed_usage import ObservedUsage
 from controller.usage.pod_charge import Overlap
 from controller.usage.workload_cost import WorkloadCosts, slot_of
 from controller.watch.cluster import Cluster, Object
+from controller.watch.ownership import as_left
 from controller.watch.pods import Pod
 
 
@@ -107,8 +108,14 @@ class UsageBuilder:
         self._costs = costs
         self._observed = observed
 
-    def of(self, adapter: Adapter, obj: Object, run: PrepaidRun | None, now: int) -> WorkloadUsage:
-        """Return the usage of a workload; `run` where hours are prepaid. Raises KeyError if it was never counted."""
+    def of(
+        self, adapter: Adapter, stored: Object, left: Memory | None, run: PrepaidRun | None, now: int
+    ) -> WorkloadUsage:
+        """Return the usage of a workload that `left` has let go, if any; `run` is there where hours are prepaid.
+
+        Raises KeyError if it was never counted.
+        """
+        obj = as_left(stored, left)
         uid, slot = obj["metadata"]["uid"], slot_of(adapter, obj)
         cost = self._costs.of(uid)
         unbounded: list[Slot] = []
@@ -153,7 +160,7 @@ class UsageBuilder:
             self._cluster.descendants.makers_of(obj),
             place_of(obj),
             models_of(obj),
-            self._cluster.ownership.let_go(obj),
+            left,
             cost.overlap,
             cost.vanished,
         )

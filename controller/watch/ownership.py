@@ -76,17 +76,14 @@ class Ownership:
 
     def counted(self, obj: Object) -> Object:
         """Return an object as it is counted: what is left has the models of the payer that left it."""
-        left = self.let_go(obj)
-        if left is None or not left.models:
-            return obj
-        try:
-            return with_models(obj, left.models)
-        except Malformed:
-            return obj
+        return as_left(obj, self.let_go(obj))
 
     def group_of(self, obj: Object) -> str | None:
         """Return the group that an object charges if no owner pays for it. An invalid label charges no group."""
-        left = self.let_go(obj)
+        return self.group_of_left(obj, self.let_go(obj))
+
+    def group_of_left(self, obj: Object, left: Memory | None) -> str | None:
+        """Return what `group_of` does for an object of which `left` is known: the payer that has let it go, if any."""
         if left is not None:
             return left.group
         try:
@@ -100,6 +97,11 @@ class Ownership:
         For a leftover it is the workload that will adopt it. None where the object has its own slot.
         """
         return None if self.has_stayed(obj) else self.keeper_of(obj)
+
+    def has_own_slot(self, obj: Object, left: Memory | None) -> bool:
+        """Return True where no object above is charged; `left` is the payer that has let this one go, if any."""
+        is_alone = left is None and controller_of(obj["metadata"]) is None
+        return is_alone or self.payer_of(obj) is None
 
     def has_stayed(self, obj: Object) -> bool:
         """Return True for a pod that an owner keeps and another group pays for than the owner's."""
@@ -150,11 +152,6 @@ class Ownership:
         """Return True if a remembered payer depends on one of these owners."""
         return bool(uids & self._owners_asked)
 
-    def unpaid(self, kept: Kept) -> Object | None:
-        """Return an object that no owner pays for. None where an owner pays."""
-        obj = plain(kept)
-        return obj if self.payer_of(obj) is None else None
-
     def awaited_owner(self, kept: Kept) -> tuple[Informer, int] | None:
         """Return the informer that has to catch up, and with which revision, before an object can be placed.
 
@@ -196,7 +193,7 @@ class Ownership:
         for informer in self._informers.kinds.values():
             for owner in tuple(informer.store.keys("owner")):
                 for kept in informer.store.kept_index("owner", owner):
-                    if place_of(kept)[0] in namespaces and self.unpaid(kept) is not None:
+                    if place_of(kept)[0] in namespaces and self.payer_of(plain(kept)) is None:
                         yield uid_of(kept)
 
     def workload_of(self, pod: Object) -> tuple[Adapter, Object] | None:
@@ -271,6 +268,16 @@ class Ownership:
         """Return the informer of the kind that an owner reference names."""
         group, _ = group_and_version(reference.get("apiVersion"))
         return self._informers.kinds.get((group, str(reference.get("kind"))))
+
+
+def as_left(obj: Object, left: Memory | None) -> Object:
+    """Return an object as it is counted: with the models of the payer that has let it go, if any."""
+    if left is None or not left.models:
+        return obj
+    try:
+        return with_models(obj, left.models)
+    except Malformed:
+        return obj
 
 
 def _created(obj: Object) -> int:

@@ -15,7 +15,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import Memory
 from controller.watch.descendants import Descendants
 from controller.watch.informers import Informers
-from controller.watch.ownership import Ownership
+from controller.watch.ownership import Ownership, as_left
 from controller.watch.remembered import RememberedPayers
 
 Object = dict[str, Any]
@@ -24,13 +24,15 @@ Object = dict[str, Any]
 class Placement(NamedTuple):
     """A stored object and the groups that it is charged to.
 
-    `awaits` is set where that cannot be known yet: the informer of its owner, and the revision to reach.
+    `awaits` is set where that cannot be known yet: the informer of its owner, and the revision to reach. `left` is the
+    payer that has let it go.
     """
 
     adapter: Adapter | None = None
     obj: Object | None = None
     groups: Collection[str] = ()
     awaits: tuple[Informer, int] | None = None
+    left: Memory | None = None
 
 
 NOT_STORED = Placement()
@@ -67,10 +69,11 @@ class Placements:
             if uid in seen:
                 continue
             seen.add(uid)
-            obj = self._ownership.unpaid(kept)
-            adapter = self._registry.of(obj) if obj is not None else None
-            if obj is not None and adapter is not None and self._ownership.group_of(obj) == group:
-                yield adapter, self._ownership.counted(obj)
+            obj = plain(kept)
+            adapter, left = self._registry.of(obj), self._ownership.let_go(obj)
+            is_charged = adapter is not None and self._ownership.has_own_slot(obj, left)
+            if adapter is not None and is_charged and self._ownership.group_of_left(obj, left) == group:
+                yield adapter, as_left(obj, left)
 
     def of(self, uid: str) -> Placement:
         """Return the group that one object is charged to."""
@@ -82,11 +85,18 @@ class Placements:
             return NOT_STORED
         left = self._ownership.let_go(obj)
         is_charged = left is not None or self._registry.is_charged(adapter)
-        group = self._ownership.group_of(obj) if is_charged and self._ownership.payer_of(obj) is None else None
+        has_own_slot = is_charged and self._ownership.has_own_slot(obj, left)
+        group = self._ownership.group_of_left(obj, left) if has_own_slot else None
         awaits = self._ownership.awaited_owner(kept) if group is not None and left is None else None
         is_stray = group is not None and left is None and self._ownership.owner_of(obj) is not None
         self._note_stray(uid, obj["metadata"]["namespace"] if is_stray else None)
-        return Placement(adapter, obj, (group,) if group is not None else (), awaits)
+        return Placement(adapter, obj, (group,) if group is not None else (), awaits, left)
+
+    def stored(self, uid: str) -> Object | None:
+        """Return the object that has this uid, of a kind that is counted."""
+        kept = self._kept(uid)
+        obj = plain(kept) if kept is not None else None
+        return obj if obj is not None and self._registry.of(obj) is not None else None
 
     def candidates(self) -> Iterator[str]:
         """Yield the uids of all objects that some group may be charged for. A uid may come several times."""

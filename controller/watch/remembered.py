@@ -97,6 +97,8 @@ class RememberedPayers:
         found = self._known.get(uid)
         if not found:
             return None
+        if len(found) == 1:
+            return next(iter(found.values()))
         return max(found.values(), key=lambda memory: (memory.since, memory.group))
 
     def left_of(self, place: str) -> Collection[str]:

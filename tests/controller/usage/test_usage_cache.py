@@ -352,7 +352,7 @@ class World(RuleBasedStateMachine):
         found: dict[str, WorkloadUsage] = {}
         for adapter, obj in self.cluster.placements.charged_to(group):
             await costs.count(group, adapter, obj)
-            found[obj["metadata"]["uid"]] = lines.of(adapter, obj, run, NOW)
+            found[obj["metadata"]["uid"]] = lines.of(adapter, obj, self.cluster.ownership.let_go(obj), run, NOW)
         return found
 
     def teardown(self) -> None:
