@@ -53,8 +53,8 @@ READ = (
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )
 _NEEDED = frozenset((resource.group, resource.kind) for resource in READ)
-#: The most rounds of reads for one object. A charged object refers to few others.
-_ROUNDS = 5
+#: The most rounds of reads for one object. Most are done after two: each asks for what the last one has found.
+_ROUNDS = 20
 #: Seconds that a read which several wait for may take.
 _SHARED_READ = 5.0
 

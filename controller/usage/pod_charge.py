@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import Resources, add, growth, larger, total
@@ -16,12 +16,14 @@ from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.lookup import ALL_NODES, Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, number_of, weigh
 from bizrq.workloads.ownership.lives import TERMINAL, Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
-from bizrq.workloads.ownership.waiting import Awaited, awaits, current_version
+from bizrq.workloads.ownership.waiting import awaits, current_version
+from bizrq.workloads.pods.eligibility import eligible_nodes
 from bizrq.workloads.pods.surge import is_surging
+from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, Path
 from controller.usage.excess import ExcessUsage
 from controller.watch.cluster import Cluster
@@ -37,6 +39,8 @@ _RUNS = Life()
 _LAST = 253_402_300_800_000
 #: Up to this many pods are compared one by one for the latest.
 _FEW = 500
+#: True for the pods that a controller waits for before it makes others.
+_Awaited: TypeAlias = Callable[[Pod], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,7 @@ class PodCharges:
             maker = path[-1][1]["metadata"]["uid"]
             # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
-            for pod, many, awaited in self._classes(path, _awaited(workload, path, versions), by_age=by_age):
+            for pod, many, awaited in self._classes(path, _awaited(path, versions, lookup), by_age=by_age):
                 life = pod.life() if pod.is_being_deleted else Life(created=pod.created) if by_age else _RUNS
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod), awaited, many))
             for pod, life in self._vanished(workload, path):
@@ -185,7 +189,7 @@ class PodCharges:
             group = self._cluster.ownership.group_of(workload)
         return [each for each in vanished if self._cluster.vanished.group_of(each.pod.uid) in (None, group)]
 
-    def _classes(self, path: Path, awaited: Awaited, *, by_age: bool) -> list[tuple[Pod, int, bool]]:
+    def _classes(self, path: Path, awaited: _Awaited, *, by_age: bool) -> list[tuple[Pod, int, bool]]:
         """Return one of the live pods of each class, how many the class has, and if their controller waits for them.
 
         Ten thousand pods may be on as many nodes, or be deleted one by one. So little is done for each.
@@ -200,7 +204,7 @@ class PodCharges:
                 metadata = rest["metadata"]
                 deleted = metadata.get("deletionTimestamp")
                 if deleted is not None:
-                    waits = awaited(pod.name)
+                    waits = awaited(pod)
                     key = (*key, deleted, metadata.get("deletionGracePeriodSeconds"), pod.node is None, waits)
                 if pod.is_resized:
                     key = (*key, pod.uid)
@@ -237,18 +241,43 @@ class _CurrentVersions:
         return maker["metadata"]["uid"] != self._known[uid]
 
 
-def _awaited(workload: Object, path: Path, versions: _CurrentVersions) -> Awaited:
-    """Return for which pods of a maker, by name, no controller makes another while they are being deleted."""
-    if workload["metadata"].get("deletionTimestamp") is not None:
-        # Controllers make nothing for an object that is being deleted.
-        return lambda _: True
+def _awaited(path: Path, versions: _CurrentVersions, lookup: Lookup) -> _Awaited:
+    """Return for which pods of a maker no controller makes another while they are being deleted."""
     adapter, maker = path[-1]
-    if maker["metadata"].get("deletionTimestamp") is not None:
+    going = [each["metadata"].get("deletionTimestamp") is not None for _, each in path]
+    if all(going):
+        # Controllers make nothing for an object that is being deleted. One that stands below it goes on.
+        return lambda _: True
+    if going[-1]:
         return lambda _: False
     if (adapter.group, adapter.kind) == REPLICASET and len(path) > 1:
         owner = path[-2][1]
-        return awaits(owner, is_old=versions.is_old(owner, maker))
-    return awaits(maker, is_old=False)
+        # Its Deployment waits only for what the ReplicaSet does not make again.
+        is_over = (maker.get("spec") or {}).get("replicas") == 0 and versions.is_old(owner, maker)
+        by_name = awaits(owner, is_old=is_over)
+    else:
+        by_name = awaits(maker, is_old=False)
+    if not adapter.per_node:
+        return lambda pod: by_name(pod.name)
+    nodes: set[str] | None = None
+
+    def is_awaited(pod: Pod) -> bool:
+        """A DaemonSet waits on the nodes that its template selects; on others it makes no pod."""
+        nonlocal nodes
+        if nodes is None:
+            nodes = _nodes(maker, lookup)
+        return pod.node in nodes and by_name(pod.name)
+
+    return is_awaited
+
+
+def _nodes(maker: Object, lookup: Lookup) -> set[str]:
+    """Return the nodes that an object with a pod on each runs on now; none where its template cannot be read."""
+    spec = ((maker.get("spec") or {}).get("template") or {}).get("spec") or {}
+    try:
+        return set(eligible_nodes(spec, "spec.template.spec", lookup.all_of(*ALL_NODES[:3])))
+    except Malformed:
+        return set()
 
 
 def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:

@@ -272,7 +272,12 @@ class Stays:
         return list(found.values())
 
     def _pods_of(self, name: str, uid: str, departure: Departure) -> Collection[Pod]:
-        """Return the pods of what has left a group. It may have moved and gone before it was ever counted here."""
+        """Return the pods of what has left a group. It may have moved and gone before it was ever counted here.
+
+        A pod by itself that a workload has adopted is one of its own: it was paid for here, and may end there.
+        """
+        if (own := self._cluster.informers.pod(uid)) is not None and self._cluster.ownership.keeper_of(own.plain()):
+            return [own]
         naming = self._cluster.descendants.pods_naming
         found = {pod.uid: pod for maker in self._makers(uid, departure) for pod in naming({"metadata": {"uid": maker}})}
         made = self._cluster.moved_pods.made_for(uid, name)
@@ -287,7 +292,11 @@ class Stays:
         What was neither is taken for the workload that has its pods now.
         """
         known = self._known_as(name, uid, departure)
-        return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
+        if known is None:
+            return place_of(workload), models_of(workload)
+        # A pod that had a slot of its own stays beside what has adopted it.
+        is_pod = self._cluster.informers.pod(uid) is not None
+        return place_of(workload) if is_pod else known.place, known.models
 
     def _known_as(self, name: str, uid: str, departure: Departure) -> WorkloadUsage | Memory | MadePods | None:
         """Return what has left a group as it was counted, is remembered, or was when it moved."""

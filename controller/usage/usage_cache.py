@@ -312,7 +312,7 @@ class UsageCache:
         account = self.of(group)
         line = account.usages.get(uid)
         self._refer(group, uid, line, None)
-        if line is not None and line.makers:
+        if line is not None and (line.makers or self._cluster.informers.pod(uid) is not None):
             account.departed[uid] = line
         account.drop(uid)
         if not (account.usages or account.due) and self._cluster.groups.cached(group) is None:

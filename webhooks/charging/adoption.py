@@ -8,7 +8,8 @@ than its pods do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bizrq.store.reference_resolver import resources_of
@@ -19,7 +20,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
+from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, left_by, paid_by, place_of, selector_of
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
@@ -49,12 +50,12 @@ class Adoption:
             return {}
         namespace = new["metadata"].get("namespace", "")
         found = await list_kinds(self._context, self._made_by(adapter), namespace, deadline)
-        left = [(kind, obj) for kind, obj in found if _is_free(obj) and keeps(new, obj) and _is_in_range(new, obj)]
+        left = [(kind, obj) for kind, obj in found if self._is_left(new, obj)]
         if not left:
             return {}
         others = await list_stored(self._context, resources_of(adapter), deadline, namespace)
-        others = [other for other in others if not is_going(other) and selector_of(other)]
-        left = [(kind, obj) for kind, obj in left if not any(keeps(other, obj) for other in others)]
+        taken = _Taken([other for other in others if not is_going(other) and selector_of(other)])
+        left = [(kind, obj) for kind, obj in left if not await taken.has(obj)]
 
         def costs(lookup: Lookup) -> list[tuple[str, Resources]]:
             most = least_pod(stored_demand(self._context, new, adapter, lookup))
@@ -121,6 +122,14 @@ class Adoption:
                 by_group.setdefault(group, []).append(cost)
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
 
+    def _is_left(self, new: Object, obj: Object) -> bool:
+        """Return True for what the one before the new workload left, if the new one would keep it."""
+        if not _is_free(obj):
+            return False
+        memory = left_by(obj, self._context.registry, self._context.payers)
+        is_of_place = memory is not None and memory.place == place_of(new)
+        return is_of_place and keeps(new, obj) and _is_in_range(new, obj)
+
     def _made_by(self, adapter: Adapter) -> list[Adapter]:
         """Return the kinds that a kind makes, of those that are known."""
         return [kind for made in sorted(adapter.creates) if (kind := self._context.registry.by_kind(*made)) is not None]
@@ -149,6 +158,26 @@ class Adoption:
         if cost is None:
             return None
         return paid.group, smaller(cost, most) if (adapter.group, adapter.kind) == _POD else cost
+
+
+class _Taken:
+    """Tells which leftovers stored workloads would keep. There may be thousands of either."""
+
+    def __init__(self, others: Sequence[Object]) -> None:
+        self._others = others
+        #: A StatefulSet keeps its pods by their names, too.
+        self._by_name = any(other.get("kind") == "StatefulSet" for other in others)
+        self._known: dict[tuple[frozenset[tuple[str, str]], str], bool] = {}
+
+    async def has(self, obj: Object) -> bool:
+        """Return True where a stored workload would keep it, too. Other requests are served between two of them."""
+        metadata = obj["metadata"]
+        # Most leftovers share their labels.
+        sort = frozenset((metadata.get("labels") or {}).items()), metadata["name"] if self._by_name else ""
+        if sort not in self._known:
+            await asyncio.sleep(0)
+            self._known[sort] = any(keeps(other, obj) for other in self._others)
+        return self._known[sort]
 
 
 def _is_free(obj: Object) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 from bizrq.api.review import Request, UserInfo
 from bizrq.quota.change import Room
@@ -43,6 +43,11 @@ def is_controller(user: UserInfo | None, controllers: Sequence[str]) -> bool:
     """Return True for Kubernetes' own controllers and for the accounts `controllers`, with `*` for any text."""
     name = user.username if user else ""
     return any(fnmatchcase(name, pattern) for pattern in (*KUBERNETES, *controllers))
+
+
+#: What no owner's controller writes of a child, so it is checked for every user. An autoscaler writes what a person has
+#: asked it for, with an account of Kubernetes.
+_ASKED_BY_NO_OWNER: Final = frozenset({"resize", "scale"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,7 @@ class OwnerTrust:
 
         `pays` is the payer above the child. Raises Malformed, ApiError, Unreachable.
         """
-        if self.is_trusted(request) and request.sub_resource != "resize":
-            # No template asks for a resize, so it is checked for every user.
+        if self.is_trusted(request) and request.sub_resource not in _ASKED_BY_NO_OWNER:
             return None
         found = responsible_owner(new, self._context.registry, lookup)
         if found is None:

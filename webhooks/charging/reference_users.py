@@ -44,20 +44,29 @@ class ReferenceUsers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
+    async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
+        """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
+        kinds = [adapter for adapter in self._context.registry.charged if _is_of_claims(reference) or adapter.refers]
+        return await list_kinds(self._context, kinds, reference[2], deadline)
+
     async def find(
-        self, reference: Reference, contents: Sequence[Object | None], deadline: Deadline
+        self,
+        reference: Reference,
+        contents: Sequence[Object | None],
+        deadline: Deadline,
+        listed: Sequence[tuple[Adapter, Object]] | None = None,
     ) -> list[ReferenceUser]:
         """Return the charged workloads of the namespace that ask for an object with any of these contents.
 
-        Raises ApiError, Unreachable.
+        `listed` is what `may_use` has returned, if that is known. Raises ApiError, Unreachable.
         """
         registry, resolver = self._context.registry, self._context.resolver
-        of_claims, name = reference[:2] in (CLAIM_TEMPLATE, CLAIM, POD_GROUP), reference[3].encode()
-        kinds = [adapter for adapter in registry.charged if of_claims or adapter.refers]
+        of_claims, name = _is_of_claims(reference), reference[3].encode()
+        listed = await self.may_use(reference, deadline) if listed is None else listed
         # Most objects name it nowhere, and need not be counted. Templates that are stored elsewhere may name it.
         found = [
             (adapter, obj)
-            for adapter, obj in await list_kinds(self._context, kinds, reference[2], deadline)
+            for adapter, obj in listed
             if name in orjson.dumps(obj) or (of_claims and (adapter.refers or adapter.code is not None))
         ]
 
@@ -83,3 +92,7 @@ class ReferenceUsers:
         return [
             ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
         ]
+
+
+def _is_of_claims(reference: Reference) -> bool:
+    return reference[:2] in (CLAIM_TEMPLATE, CLAIM, POD_GROUP)

@@ -7,7 +7,7 @@ claims".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bizrq.quota.change import Charge
@@ -19,6 +19,7 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, ClaimContext, claim_conflict, claim_cost, claim_group
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.validation import Malformed
@@ -52,11 +53,14 @@ class SharedClaims:
         ApiError, Unreachable.
         """
         due: list[PendingCharge] = []
+        listed: list[tuple[Adapter, Object]] | None = None
         for place, cost in sorted(demand.shared.items()):
             cost_before = before.shared.get(place, {})
             if not growth(cost, cost_before):
                 continue
-            held = await self._cost_held(place, group, own.awaited_slot, lookup, deadline)
+            # All of them are of the workload's namespace.
+            listed = await self._users.may_use(_reference(place), deadline) if listed is None else listed
+            held = await self._cost_held(place, group, own.awaited_slot, listed, lookup, deadline)
             charge = Charge(
                 slot=place,
                 uid=own.uid,
@@ -74,11 +78,17 @@ class SharedClaims:
         return due
 
     async def _cost_held(
-        self, place: Slot, group: str, writing: Slot | None, lookup: Lookup, deadline: Deadline
+        self,
+        place: Slot,
+        group: str,
+        writing: Slot | None,
+        listed: Sequence[tuple[Adapter, Object]],
+        lookup: Lookup,
+        deadline: Deadline,
     ) -> dict[str, int]:
         """Return what a claim costs the group as it is stored, without the workload that is being written.
 
-        Raises Malformed where it is another group's, ApiError, Unreachable.
+        `listed` are the objects that may name it. Raises Malformed where it is another group's, ApiError, Unreachable.
         """
         reference = _reference(place)
         claim = lookup.get(*reference)
@@ -86,7 +96,7 @@ class SharedClaims:
         held: dict[str, int] = {}
         if claim is not None and named == group:
             held = dict(claim_cost(claim, claim_context(claim, lookup, self._context.config)))
-        for user in await self._users.find(reference, (claim,), deadline):
+        for user in await self._users.find(reference, (claim,), deadline, listed):
             if slot_of(self._context, user.obj) == writing:
                 continue
             if user.group != group:

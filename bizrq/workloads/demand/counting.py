@@ -27,7 +27,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import ALL_NODES, EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.ownership.payers import owner_that_pays
-from bizrq.workloads.pods.eligibility import eligible_count, placement
+from bizrq.workloads.pods.eligibility import eligible_nodes, placement
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, grace_problem, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
 from bizrq.workloads.pods.surge import with_policies
@@ -217,7 +217,7 @@ def _on_nodes(sets: list[PodSet], lookup: Lookup) -> list[PodSet]:
     A larger count in the status stays: nodes that are gone or no longer fit may still have pods.
     """
     nodes = lookup.all_of(*ALL_NODES[:3])
-    return [replace(pods, count=max(pods.count, eligible_count(pods.spec, pods.path, nodes))) for pods in sets]
+    return [replace(pods, count=max(pods.count, len(eligible_nodes(pods.spec, pods.path, nodes)))) for pods in sets]
 
 
 def may_grow_on_nodes(

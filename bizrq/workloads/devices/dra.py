@@ -8,7 +8,7 @@ The rules are in docs/counting.md, "Claims", after Kubernetes v1.36 `pkg/quota/v
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 #: The most devices that one request can get (AllocationResultsMaxSize).
 MAX_DEVICES: Final = 32
+#: As many objects are asked for at once.
+_AT_ONCE: Final = 32
 _SOURCES: Final = ("resourceClaimTemplateName", "resourceClaimName")
 
 
@@ -172,7 +174,18 @@ def claim_references(pods: PodSet, context: ClaimContext) -> list[ClaimReference
         elif any(all(other.get(k) == entry.get(k) for k in ("name", *_SOURCES)) for other in of_group):
             place = Slot(POD_GROUPS, context.namespace, f"{group}.{name}")
         found.append(ClaimReference(name, names_it, where, is_template, place))
+    _ask(found, context)
     return found
+
+
+def _ask(entries: Iterable[ClaimReference], context: ClaimContext) -> None:
+    """Ask for the first `_AT_ONCE` objects that are not known: a count ends at the first, and asks for it alone."""
+    missing = 0
+    for entry in entries:
+        kind = (GROUP, "ResourceClaimTemplate") if entry.is_template else CLAIM
+        missing += context.lookup.get(*kind, context.namespace, entry.names) is None
+        if missing == _AT_ONCE:
+            return
 
 
 def _pod_group(pods: PodSet, context: ClaimContext) -> tuple[str, Sequence[dict[str, Any]]]:

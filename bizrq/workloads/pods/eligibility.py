@@ -26,19 +26,19 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
-def eligible_count(spec: Object, path: str, nodes: Iterable[Object]) -> int:
-    """Return how many of the nodes a pod with this PodSpec runs on. `path` is where the spec stands, for errors.
+def eligible_nodes(spec: Object, path: str, nodes: Iterable[Object]) -> list[str]:
+    """Return the names of the nodes that a pod with this PodSpec runs on. `path` is where the spec stands, for errors.
 
     Raises Malformed where the spec is not of the form that Kubernetes takes.
     """
     name, selector, terms, tolerations = placement(spec, path)
     fits = _affinity(selector, terms)
     tolerates = _Tolerations(tolerations)
-    return sum(
-        1
+    return [
+        _name(node)
         for node in nodes
         if (name in ("", _name(node))) and fits(_labels(node), _name(node)) and tolerates.all(_taints(node))
-    )
+    ]
 
 
 def placement(spec: Object, path: str) -> tuple[str, Object, Sequence[Object] | None, Sequence[Object]]:

@@ -215,6 +215,9 @@ def test_under_recreate_the_old_version_is_awaited(memory: Memory) -> None:
     for number in range(5):
         deleted(memory, run(memory, f"old-{number}", below))
     memory.put(replica_set("web-2", 0, "2"), web)
+    # Its ReplicaSet makes others as long as it asks for some: while the Deployment is paused, for ever.
+    assert memory.charge(web) == 15
+    below = memory.put({**below, "spec": {**below["spec"], "replicas": 0}}, web)
     assert memory.charge(web) == 10
     # One of the present version has another pod in its place.
     web = observed(memory, web, 3, template=template("1"))
@@ -226,6 +229,9 @@ def test_a_workload_that_is_being_deleted_makes_no_other_pods(memory: Memory) ->
     for number in range(5):
         deleted(memory, run(memory, f"old-{number}", below))
     web = memory.put({**web, "metadata": {**web["metadata"], "deletionTimestamp": at(memory, 0)}})
+    # Its ReplicaSet goes on as long as nobody deletes it.
+    assert memory.charge(web) == 10
+    memory.put({**below, "metadata": {**below["metadata"], "deletionTimestamp": at(memory, 0)}})
     assert memory.charge(web) == 5
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.workloads.pods.eligibility import eligible_count, placement
+from bizrq.workloads.pods.eligibility import eligible_nodes, placement
 from bizrq.workloads.validation import Malformed
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -120,13 +120,13 @@ ROWS = [
 
 @pytest.mark.parametrize(("spec", "on", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_a_pod_of_a_daemonset_runs_on(spec: dict[str, Any], on: dict[str, Any], expected: bool) -> None:
-    assert eligible_count(spec, "spec", [on]) == expected
+    assert len(eligible_nodes(spec, "spec", [on])) == expected
 
 
 def test_nodes_are_counted_one_by_one() -> None:
     nodes = [node("a", disk="ssd"), node("b"), node("c", disk="ssd"), node("d", "x=y:NoSchedule", disk="ssd")]
-    assert eligible_count({"nodeSelector": {"disk": "ssd"}}, "spec", nodes) == 2
-    assert eligible_count({}, "spec", []) == 0
+    assert len(eligible_nodes({"nodeSelector": {"disk": "ssd"}}, "spec", nodes)) == 2
+    assert eligible_nodes({}, "spec", []) == []
 
 
 def test_what_else_a_pod_says_does_not_place_it() -> None:
@@ -153,5 +153,5 @@ MALFORMED = [
 def test_what_is_of_another_form_is_refused(spec: dict[str, Any], path: str) -> None:
     """With its place: files are not read by an API server first."""
     with pytest.raises(Malformed) as error:
-        eligible_count(spec, "spec", [node()])
+        eligible_nodes(spec, "spec", [node()])
     assert str(error.value).startswith(f"{path}: ")
