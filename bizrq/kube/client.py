@@ -25,6 +25,7 @@ import aiohttp
 import orjson
 
 from bizrq.kube import config
+from bizrq.kube.answers import parse
 from bizrq.kube.config import ConfigError, Endpoint, Identity
 from bizrq.units.text import is_segment
 
@@ -607,7 +608,7 @@ class KubeClient:
 
     def _object(self, body: bytes) -> dict[str, Any]:
         try:
-            document = orjson.loads(body)
+            document = parse(body)
         except orjson.JSONDecodeError:
             raise Unreachable(f"{self.server} answered without JSON: {_glimpse(body)}", sent=True) from None
         if not isinstance(document, dict):

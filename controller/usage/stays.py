@@ -264,7 +264,9 @@ class Stays:
                     continue
                 if (taken := self._taken_by(name, pod, found)) is not None:
                     taken.made[pod.uid] = pod
-                    taken.made_as[pod.uid] = self._made_as(name, uid, departure, taken.workload)
+                    place, models = self._made_as(name, uid, departure, taken.workload)
+                    # A pod that had a slot of its own stays beside what has adopted it.
+                    taken.made_as[pod.uid] = place_of(taken.workload) if pod.uid == uid else place, models
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found)) is not None:
                 taken.made.pop(pod.uid, None)
@@ -276,10 +278,10 @@ class Stays:
 
         A pod by itself that a workload has adopted is one of its own: it was paid for here, and may end there.
         """
-        if (own := self._cluster.informers.pod(uid)) is not None and self._cluster.ownership.keeper_of(own.plain()):
-            return [own]
         naming = self._cluster.descendants.pods_naming
         found = {pod.uid: pod for maker in self._makers(uid, departure) for pod in naming({"metadata": {"uid": maker}})}
+        if (own := self._cluster.informers.pod(uid)) is not None and self._cluster.ownership.keeper_of(own.plain()):
+            found[uid] = own
         made = self._cluster.moved_pods.made_for(uid, name)
         for each in made.uids if made is not None else ():
             if each not in found and (pod := self._cluster.informers.pod(each)) is not None:
@@ -292,11 +294,7 @@ class Stays:
         What was neither is taken for the workload that has its pods now.
         """
         known = self._known_as(name, uid, departure)
-        if known is None:
-            return place_of(workload), models_of(workload)
-        # A pod that had a slot of its own stays beside what has adopted it.
-        is_pod = self._cluster.informers.pod(uid) is not None
-        return place_of(workload) if is_pod else known.place, known.models
+        return (known.place, known.models) if known is not None else (place_of(workload), models_of(workload))
 
     def _known_as(self, name: str, uid: str, departure: Departure) -> WorkloadUsage | Memory | MadePods | None:
         """Return what has left a group as it was counted, is remembered, or was when it moved."""

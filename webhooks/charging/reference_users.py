@@ -67,7 +67,7 @@ class ReferenceUsers:
         found = [
             (adapter, obj)
             for adapter, obj in listed
-            if name in orjson.dumps(obj) or (of_claims and (adapter.refers or adapter.code is not None))
+            if _may_name(obj, name) or (of_claims and (adapter.refers or adapter.code is not None))
         ]
 
         def asks(adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
@@ -92,6 +92,14 @@ class ReferenceUsers:
         return [
             ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
         ]
+
+
+def _may_name(obj: Object, name: bytes) -> bool:
+    """Return True where a name stands somewhere in an object, or where the object is nested too deep to tell."""
+    try:
+        return name in orjson.dumps(obj)
+    except orjson.JSONEncodeError:
+        return True
 
 
 def _is_of_claims(reference: Reference) -> bool:
