@@ -71,8 +71,9 @@ class Placements:
             seen.add(uid)
             obj = plain(kept)
             adapter, left = self._registry.of(obj), self._ownership.let_go(obj)
-            is_charged = adapter is not None and self._ownership.has_own_slot(obj, left)
-            if adapter is not None and is_charged and self._ownership.group_of_left(obj, left) == group:
+            if adapter is None or not self._ownership.has_own_slot(obj, left):
+                continue
+            if self._ownership.group_of_left(obj, left) == group:
                 yield adapter, as_left(obj, left)
 
     def of(self, uid: str) -> Placement:

@@ -112,10 +112,24 @@ async def end_pods(client: KubeClient, namespace: str) -> None:
 @pytest_asyncio.fixture(loop_scope="module")
 async def live(cluster: Cluster, tenant: Tenant) -> AsyncIterator[LivePods]:
     """The oracle of the tenant's group, which has no other namespace."""
+    async with oracle_of(cluster, tenant) as live:
+        yield live
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def both(cluster: Cluster, tenant: Tenant, other: str) -> AsyncIterator[LivePods]:
+    """The oracle of the tenant's group and of the module's `other` one."""
+    async with oracle_of(cluster, tenant, other) as live:
+        yield live
+
+
+@contextlib.asynccontextmanager
+async def oracle_of(cluster: Cluster, tenant: Tenant, *others: str) -> AsyncIterator[LivePods]:
+    """The oracle of what runs in the tenant's namespace, by the cluster's clock; `others` are groups besides his."""
     box = cluster.box
     now = (lambda: box.clock.now().timestamp()) if box else time.time
     async with (
         KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
-        LivePods(client, tenant.name, {tenant.name}, now) as live,
+        LivePods(client, tenant.name, {tenant.name}, now, others) as live,
     ):
         yield live

@@ -6,17 +6,15 @@ In each a tenant with the role `edit` and two groups of four cores tries to run 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from bizrq.api import group as wire
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from tests.reliability.routes import attempt, attempts, for_a_while, has_running, of_kind, pod, web
-from tests.support.cluster import Cluster
+from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import PODS, REPLICASETS, group
 from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
@@ -34,19 +32,8 @@ async def other(tenant: Tenant) -> str:
     async def is_counted() -> bool:
         return bool(wire.from_dict(await tenant.admin.get(GROUPS, name)).status.used)
 
-    await for_a_while(is_counted, 20)
+    await eventually(is_counted, 30, "the other group is counted")
     return name
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def both(cluster: Cluster, tenant: Tenant, other: str) -> AsyncIterator[LivePods]:
-    box = cluster.box
-    now = (lambda: box.clock.now().timestamp()) if box else time.time
-    async with (
-        KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
-        LivePods(client, tenant.name, {tenant.name}, now, [other]) as live,
-    ):
-        yield live
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -126,18 +125,6 @@ async def other(tenant: Tenant, moving: Moving, unique: str) -> AsyncIterator[st
     yield name
     moving.withheld.clear()
     await moving.start()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def both(cluster: Cluster, tenant: Tenant, other: str) -> AsyncIterator[LivePods]:
-    """The oracle of both groups."""
-    box = cluster.box
-    now = (lambda: box.clock.now().timestamp()) if box else time.time
-    async with (
-        KubeClient.from_kubeconfig(cluster.kubeconfig) as client,
-        LivePods(client, tenant.name, {tenant.name}, now, [other]) as live,
-    ):
-        yield live
 
 
 async def used(tenant: Tenant, name: str) -> str | None:
