@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -189,6 +190,20 @@ async def emptied(tenant: Tenant, resource: Resource, name: str = "web") -> None
     else:
         await tenant.scale(resource, name, 0)
     await eventually(lambda: all_end(tenant), 60, "all pods are being deleted")
+
+
+async def is_still(tenant: Tenant, name: str = "web") -> None:
+    """Wait until nobody writes a Deployment: upon a conflict, the API server asks for the same move once more."""
+    version, since = "", 0.0
+
+    async def for_a_second() -> bool:
+        nonlocal version, since
+        found = await tenant.admin.get(DEPLOYMENTS, name, tenant.name)
+        if found["metadata"]["resourceVersion"] != version:
+            version, since = found["metadata"]["resourceVersion"], time.monotonic()
+        return time.monotonic() - since > 1
+
+    await eventually(for_a_second, 60, "nobody writes the Deployment")
 
 
 async def full(tenant: Tenant, name: str, label: str) -> None:
@@ -568,6 +583,7 @@ async def test_the_controller_is_killed_between_the_writes_of_both_groups(
     if count == 0:
         await emptied(tenant, DEPLOYMENTS)
     await use(tenant, **{tenant.name: "4", other: "0"})
+    await is_still(tenant)
     withheld = tenant.name if which == "the old group" else other
     before, moving.withheld = moving.refused, {withheld}
     assert await move(tenant, DEPLOYMENTS, other) is None
