@@ -20,6 +20,7 @@ from bizrq.units.resources import Resources, add, growth, restrict, smaller, sub
 from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
+from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
@@ -55,8 +56,9 @@ class _Write(NamedTuple):
 class _Taken:
     """A workload that another group pays for, and the pods of this group that it has, by uid.
 
-    Those that are `made` for this group may stay, and those that `stayed` have. `asks` is False for what is left of a
-    workload, and where the group does not exist: there is no demand then.
+    Those that are `made` for this group may stay, and those that `stayed` have. `group` is "" for a workload that no
+    group pays for. `asks` is False for that, for what is left of a workload, and where the group does not exist: there
+    is no demand then.
     """
 
     adapter: Adapter
@@ -235,10 +237,16 @@ class Stays:
         yielder, payers, found = Yielder(steps=8), self._cluster.payers, dict[str, Departure]()
         for uid in payers.of(name):
             memory = payers.in_group(name, uid)
-            if memory is not None and memory.gone is None and uid not in usage.makers:
+            if memory is not None and uid not in usage.makers and self._may_have_left(uid, memory):
                 found[uid] = Departure(self._clock())
             await yielder.step()
         self._departures[name] = found
+
+    def _may_have_left(self, uid: str, memory: Memory) -> bool:
+        """Return True for what made pods for a group until nobody watched: also for what an owner has adopted since."""
+        obj = self._cluster.placements.stored(uid)
+        is_pod = obj is not None and reference_of(obj)[:2] == POD
+        return memory.gone is None or (obj is not None and not is_pod and self._cluster.ownership.let_go(obj) is None)
 
     def _gather(self, name: str, usage: GroupUsage, entries: Iterable[Reservation]) -> None:
         """Note what has left a group, what it was only promised for included."""
@@ -309,16 +317,25 @@ class Stays:
         return {uid, *now, *(departure.line.makers if departure.line is not None else ())}
 
     def _taken_by(self, name: str, pod: Pod, found: dict[str, _Taken]) -> _Taken | None:
-        """Return what has a pod now that was made for the group; None where no other group pays for it."""
+        """Return what has a pod now that was made for the group; None where this group pays, or an owner has let it go.
+
+        What stands and names no group any more has its pods, too, and so had what has let them go since.
+        """
         ownership, plain = self._cluster.ownership, pod.plain()
         workload = ownership.keeper_of(plain) or plain
-        group, adapter = ownership.group_of(workload), self._cluster.registry.of(workload)
-        if group is None or group == name or adapter is None:
+        group, owner = ownership.group_of(workload), ownership.standing_owner(plain)
+        if group is None or (workload is plain and owner is not None and ownership.standing_owner(owner) is not None):
+            # A pod's own label decides where the workload itself has made it, and not below a ReplicaSet.
+            was_let_go = group is None and self._cluster.moved_pods.of(pod.uid) == name
+            group, workload = None, owner or (plain if was_let_go else None)
+        adapter = self._cluster.registry.of(workload) if workload is not None else None
+        if group == name or workload is None or adapter is None:
             return None
         taken = found.get(workload["metadata"]["uid"])
         if taken is None:
-            asks = self._cluster.groups.cached(group) is not None and ownership.let_go(workload) is None
-            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, workload, group, asks)
+            asks = group is not None and self._cluster.groups.cached(group) is not None
+            asks = asks and ownership.let_go(workload) is None
+            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, workload, group or "", asks)
         return taken
 
     def _group_of(self, pod: Pod) -> str | None:
@@ -368,7 +385,7 @@ class Stays:
         promised = {entry.uid for entry, state in states if not state.is_over}
         self._settle_left(name, taken, {each.uid for each in held}, room, promised)
         if changed:
-            self._cluster.pods_stayed(changed, {name, *(each.group for each in taken)})
+            self._cluster.pods_stayed(changed, {name, *(each.group for each in taken if each.group)})
         return bool(changed)
 
     def _settle_left(
@@ -432,8 +449,12 @@ class Stays:
         """Leave the pods that do not stay to the groups that have them now."""
         for each in taken:
             for uid in each.made.keys() - each.stayed.keys():
-                if self._cluster.payers.in_group(name, uid) is None:
+                if self._cluster.payers.in_group(name, uid) is not None:
+                    continue
+                if each.group:
                     self._cluster.moved_pods.give(uid, each.group)
+                else:
+                    self._cluster.moved_pods.release(uid)
 
     def _beyond(self, taken: _Taken, covered: Set[str]) -> Iterator[tuple[Pod, Resources]]:
         """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""

@@ -122,6 +122,10 @@ class MovedPods:
         """Note that a group pays for a pod from now on."""
         self._groups[uid] = group
 
+    def release(self, uid: str) -> None:
+        """Note that no group pays for a pod from now on, unless one pays for its owner."""
+        self._groups.pop(uid, None)
+
     def forget(self, uid: str) -> None:
         """Forget a pod or a workload that is gone."""
         self._groups.pop(uid, None)

@@ -127,6 +127,11 @@ class Ownership:
         owner = lookup.get(*above.owner)
         return lookup.get(*above.top) if owner is not None and keeps(owner, obj) else None
 
+    def standing_owner(self, obj: Object) -> Object | None:
+        """Return the stored owner that keeps an object, whether or not a group pays for it."""
+        owner = next(owner_chain(obj, self._registry, self._resolver.cached_lookup), None)
+        return owner[0] if owner is not None and keeps(owner[0], obj) else None
+
     def is_going(self, obj: Object, let_go: Memory) -> bool:
         """Return True while the payer that has let an object go is being deleted: its demand is charged until then."""
         return any(

@@ -14,7 +14,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import Memory
 from controller.watch.descendants import Descendants
-from controller.watch.informers import Informers
+from controller.watch.informers import POD, Informers
 from controller.watch.ownership import Ownership, as_left
 from controller.watch.remembered import RememberedPayers
 
@@ -122,12 +122,13 @@ class Placements:
         return kept is not None and self._ownership.is_going(plain(kept), let_go)
 
     def is_kept(self, uid: str) -> bool:
-        """Return True if the object with this uid names an owner that pays for it."""
+        """Return True if an owner has the object with this uid. A pod has to be paid for by it."""
         kept = self._kept(uid)
         obj = plain(kept) if kept is not None else None
-        return (
-            obj is not None and self._ownership.owner_of(obj) is not None and self._ownership.payer_of(obj) is not None
-        )
+        if obj is None or self._ownership.owner_of(obj) is None:
+            return False
+        is_pod = (adapter := self._registry.of(obj)) is not None and (adapter.group, adapter.kind) == POD
+        return (self._ownership.payer_of(obj) if is_pod else self._ownership.standing_owner(obj)) is not None
 
     def _named(self, group: str) -> Iterator[Kept]:
         """Yield the stored objects that may be charged to the group."""

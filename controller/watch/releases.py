@@ -67,7 +67,6 @@ class ReleaseTracker:
             self._record_deletion(old)
         else:
             self._record_release(old, new)
-            self._record_end(old, new)
             self._record_another_selector(old, new)
 
     def record_unmanaged(self, old: Object, new: Object) -> None:
@@ -94,8 +93,7 @@ class ReleaseTracker:
             if memory is None or memory.gone is not None:
                 continue
             obj = self._stored(uid)
-            is_own = obj is not None and memory.place == place_of(obj)
-            if obj is None or (self._pays_no_more(obj) if is_own else self._ownership.payer_of(obj) is None):
+            if obj is None or self._ownership.let_go(obj) is not None:
                 self._payers.remember(uid, replace(memory, gone=self._now()))
                 self.changed([uid])
 
@@ -173,6 +171,11 @@ class ReleaseTracker:
     def _record_deletion(self, old: Object) -> None:
         uid, now = old["metadata"]["uid"], self._now()
         known, was = self._payers.get(uid), self._ownership.paid(old)
+        if known is not None and was is None:
+            # No group paid for it any more: pods that some group paid for have stayed with that, or will.
+            self._payers.give_up(known.group, uid)
+            self._give_up_below(uid, known.group)
+            return
         is_here = known is None or was is None or was.reason is PayerReason.LEFTOVER or was.group == known.group
         if known is not None and is_here:
             self._payers.remember(uid, replace(known, gone=now))
@@ -185,6 +188,15 @@ class ReleaseTracker:
     def _record_release(self, old: Object, new: Object) -> None:
         """Charge an object to the group that paid until now if no owner keeps it from now on."""
         uid, was = new["metadata"]["uid"], self._ownership.paid(old)
+        is_pod = reference_of(new)[:2] == POD
+        known = self._payers.get(uid)
+        if was is None and known is not None and not is_pod:
+            # The owner that lets it go named no group any more.
+            self._payers.give_up(known.group, uid)
+            self._give_up_below(uid, known.group)
+        if not is_pod and self._ownership.standing_owner(new) is not None:
+            # Another owner has it, which pays or not.
+            return
         if was is None or was.reason not in (PayerReason.OWNER, PayerReason.LEFTOVER):
             return
         left = self._ownership.let_go(new)
@@ -193,19 +205,13 @@ class ReleaseTracker:
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
             self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
 
-    def _record_end(self, old: Object, new: Object) -> None:
-        """Remember that a workload stands and pays for nothing any more. What it has made stays charged."""
-        uid = new["metadata"]["uid"]
-        known = self._payers.get(uid)
-        if known is None or known.gone is not None or known.place != place_of(new):
-            return
-        if self._pays_no_more(new) and self._ownership.paid(old) is not None:
-            self._payers.remember(uid, replace(known, gone=self._now()))
-            self.changed([uid])
-
-    def _pays_no_more(self, obj: Object) -> bool:
-        """Return True for a workload that no group pays for, by its label, its namespace or an owner."""
-        return self._ownership.paid(obj) is None
+    def _give_up_below(self, uid: str, group: str) -> None:
+        """Forget what a group remembers of the objects below this one, but for pods."""
+        for each in tuple(self._descendants.owned_by(uid)):
+            child = self._stored(each)
+            if child is not None and reference_of(child)[:2] != POD:
+                self._payers.give_up(group, each)
+                self._give_up_below(each, group)
 
     def _record_another_selector(self, old: Object, new: Object) -> None:
         """Charge what an owner's selector no longer matches to the group that paid until now."""

@@ -37,6 +37,8 @@ from tests.model.asks import SAME, Asked, Entry, Request, request_of
 from tests.model.search import Finding, remembered, search
 
 CORES = "cores"
+#: Stands for the group of a workload that names none: it asks nobody, and what it makes is no group's.
+NOBODY = "nobody"
 
 
 class Work(NamedTuple):
@@ -198,6 +200,10 @@ class Scenario(Asked):
     adds_up: bool = False
 
     @property
+    def paying(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name != NOBODY)
+
+    @property
     def is_whole(self) -> bool:
         return self.adds_up or self.restarts > 0
 
@@ -250,6 +256,8 @@ class Rules:
     counts_all_promises = True
     #: What a workload leaves that is deleted is the group's that it was in, counted there or not.
     leaves_where_it_was = True
+    #: A demand that no group has admitted pays for no pods: those of the group that the workload left stay there.
+    pays_by_a_group = True
 
 
 # -- What can happen next ----------------------------------------------------------------------------------------------
@@ -304,7 +312,7 @@ def _changes(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[s
         ending = (pod._replace(up=False) if pod.owner == owner else pod for pod in world.pods)
         yield f"the pods of {owner} are deleted", _with_pods(world, ending)
     yield from _watch(world, scenario, rules)
-    for group in scenario.names:
+    for group in scenario.paying:
         yield from _count(world, scenario, rules, group)
     if world.restarts and not any(work.lags for work in world.works):
         view = View(world.works, (), world.pods, 0, world.last)
@@ -348,7 +356,7 @@ def _ask(world: World, scenario: Scenario, number: int, request: Request) -> Ite
         return
     if scenario.is_acted_on and not _is_acted_on(world, work):
         return
-    if pods <= work.pods and not is_move:
+    if (pods <= work.pods and not is_move) or asked.group == NOBODY:
         yield f"{says}: nothing more", _allow(world, number, asked, work.version, None)
         return
     before = 0 if is_move else work.pods
@@ -405,7 +413,7 @@ def _write(world: World, scenario: Scenario, number: int, progress: Progress) ->
         new = asked
         if current is not None:
             new = asked._replace(acts=current.acts, seen=current.seen, acts_in=current.acts_in, fell=current.fell)
-            if not new.lags:
+            if not new.lags or new.group == NOBODY:
                 new = new._replace(acts_in=new.group)
         falls = current is not None and asked.pods < current.pods
         yield words, _progress(_put(world, current, new, falls=falls), number, done._replace(ended=world.version + 1))
@@ -466,7 +474,7 @@ def _deliver(world: World, number: int, scenario: Scenario, rules: Rules) -> Wor
                 mind = _note_deletion(world, mind, last, scenario, rules)
                 del old[new.name]
             continue
-        if known is not None and known.group != new.group and rules.notes_moves:
+        if known is not None and known.group not in (new.group, NOBODY) and rules.notes_moves:
             mind = _note_move(world, mind, known.group, new, scenario, rules)
         old[new.name] = new
     view = view._replace(works=tuple(sorted(old.values())), coming=view.coming[number:])
@@ -569,9 +577,12 @@ class Recount:
         self.there = {pod.uid: pod for pod in world.view.pods}
         self.entries = {name: _status(world, scenario, name).entries for name in scenario.names}
         self.status = _status(world, scenario, group)
-        #: The lines of pods, by group. Those of pods that are gone go.
+        #: The lines of pods, by group. Those of pods that are gone go, or whose workload came back to the group.
         self.stayed = {
-            name: {uid for uid in _status(world, scenario, name).stayed if uid in self.there} for name in scenario.names
+            name: {
+                uid for uid in _status(world, scenario, name).stayed if uid in self.there and not self._is_in(uid, name)
+            }
+            for name in scenario.names
         }
         self.notes = dict(world.mind.notes)
         self.left = {(each.group, each.name): each for each in world.mind.left}
@@ -651,6 +662,10 @@ class Recount:
     def _pods(self, work: Work) -> Iterable[Pod]:
         return (pod for pod in self.view.pods if pod.owner == work.name and not self._has_stayed(pod.uid))
 
+    def _is_in(self, uid: int, group: str) -> bool:
+        work = self.works.get(self.there[uid].owner)
+        return work is not None and work.group == group
+
     def _has_stayed(self, uid: int) -> bool:
         return any(uid in stayed for stayed in self.stayed.values())
 
@@ -712,11 +727,15 @@ class Recount:
         """Return the pods that may stay of what has left the group."""
         if left is None:
             return []
-        made_for = (self.group,) if left.may_be_lost and self.rules.doubts_lost_moves else (None, self.group)
+        is_let_go = work.group == NOBODY and work.name not in self.works
+        is_noted = is_let_go or (left.may_be_lost and self.rules.doubts_lost_moves)
+        made_for = (self.group,) if is_noted else (None, self.group)
         return [pod for pod in self._pods(work) if self.notes.get(pod.uid) in made_for]
 
     def _covered(self, work: Work, made: Sequence[Pod], stay: Sequence[Pod]) -> set[int]:
         """Return the pods that the demand pays for, the oldest first."""
+        if work.group == NOBODY and self.rules.pays_by_a_group:
+            return set()
         demand = work.pods
         for entry in self.entries[work.group]:
             acted = not work.lags or work.seen > entry.generation
@@ -772,6 +791,8 @@ class Recount:
             for pod in pods:
                 if pod not in stay[name] and pod.uid not in self.stayed[self.group]:
                     self.notes[pod.uid] = self.works[name].group if name in self.works else self.payers[name]
+                    if self.notes[pod.uid] == NOBODY:
+                        del self.notes[pod.uid]
 
     def _charged_pods(self, name: str) -> int:
         """Return how many pods of what is gone the group pays for."""
@@ -802,6 +823,9 @@ class Recount:
     def _lines(self) -> tuple[Line, ...]:
         """Those of what has left go once a status without it is stored, and those of what is gone with its pods."""
         settled = {name for group, name in self.world.mind.settled if group == self.group} & self.works.keys()
+        settled -= self.costs.keys()
+        settled |= {name for name, payer in self.payers.items() if payer == NOBODY}
+        settled |= {name for group, name in self.mind_gone if group == NOBODY}
         lines = {line.name: line for line in self.status.workloads if line.name not in settled}
         lines |= {name: Line(name, self._last(name) + 1) for name in self.costs if self._is_new(name)}
         for group, name in self.mind_gone:
@@ -921,7 +945,7 @@ def _put(world: World, old: Work | None, new: Work, *, falls: bool = False) -> W
     works = tuple(sorted((*others, *(() if new.is_gone else (new,)))))
     view = world.view._replace(coming=(*world.view.coming, new))
     pods = world.pods
-    if new.pods and not new.is_gone:
+    if new.pods and not new.is_gone and new.group != NOBODY:
         # What it asks for now pays for pods that nobody has deleted.
         pods = tuple(_payable(pod, new.group) if (pod.owner, pod.up) == (new.name, True) else pod for pod in pods)
     return world._replace(works=works, pods=pods, version=version, view=view)
@@ -1018,7 +1042,7 @@ def _floor(version: int, others: Iterable[int]) -> int:
 
 def broken(world: World, scenario: Scenario) -> str | None:
     """The first law that the world breaks, of any groups together."""
-    for groups in _some(scenario.names, whole=scenario.is_whole):
+    for groups in _some(scenario.paying, whole=scenario.is_whole):
         lives = [pod.uid for pod in world.pods if groups.issuperset(pod.may_pay)]
         taken = hard = 0
         for name in groups:
@@ -1051,21 +1075,23 @@ def unsettled(world: World, scenario: Scenario, rules: Rules) -> str | None:
     is_quiet = all(each.phase == "done" for each in world.progress) and not (world.view.coming or world.view.missed)
     ahead = (
         *(_act(world, scenario, work) for work in world.works),
-        *(_count(world, scenario, rules, g) for g in scenario.names),
+        *(_count(world, scenario, rules, g) for g in scenario.paying),
     )
     if not is_quiet or next(itertools.chain(*ahead), None) is not None:
         return None
-    for groups in _some(scenario.names, whole=scenario.is_whole):
+    for groups in _some(scenario.paying, whole=scenario.is_whole):
         lives = sum(groups.issuperset(pod.may_pay) for pod in world.pods)
+        most = sum(not groups.isdisjoint(pod.may_pay) for pod in world.pods)
         used = sum(_status(world, scenario, name).used for name in groups)
-        if used < lives or (used > lives and len(groups) == len(scenario.names)):
+        if used < lives or (used > most and len(groups) == len(scenario.paying)):
             return f"{used} are used in {sorted(groups)} at last, and {lives} pods are theirs"
-    for name in () if scenario.is_whole else scenario.names:
+    for name in () if scenario.is_whole else scenario.paying:
         used, hard = _status(world, scenario, name).used, scenario.groups[name]
         if used > hard:
             return f"{name} uses {used} at last, and hard is {hard}"
     there = {work.name for work in world.works}
-    for name in scenario.names if all(pod.up and pod.owner in there for pod in world.pods) else ():
+    is_settled = all(pod.up and pod.owner in there for pod in world.pods)
+    for name in scenario.paying if is_settled and all(work.group != NOBODY for work in world.works) else ():
         own = [work for work in world.works if work.group == name]
         wanted = Status(sum(work.pods for work in own), (), tuple(sorted(Line(work.name) for work in own)))
         if _status(world, scenario, name) != wanted:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.model.moves import Rules, Scenario, explore
+from tests.model.moves import NOBODY, Rules, Scenario, explore
 
 ONE = ["create A 1 in g"]
 TWO = ["create A 2 in g"]
@@ -15,6 +15,8 @@ AROUND = ["scale A 0", "then move A to h", "then move A to g", "then move A to h
 #: The pod that ran in g ends slowly.
 LEFT = ["scale A 0", "then move A to h", "then delete A"]
 #: What it asks for in h makes a pod there.
+#: Its label goes.
+FREE = {"g": 1, NOBODY: 9}
 THROUGH = ["scale A 0", "then move A 1 to h", "then scale A 0"]
 SCENARIOS = {
     "moved": Scenario({"g": 2, "h": 2}, ["move A to h"], TWO),
@@ -76,6 +78,16 @@ SCENARIOS = {
     "scaled to 0, moved with a pod and deleted": Scenario(
         ALONE, ["scale A 0", "then move A 1 to h", "then delete A", "create B 1 in h"], ONE, ""
     ),
+    "to no group, and raised": Scenario(FREE, [f"move A to {NOBODY}", "then scale A 2", "create B 1 in g"], ONE),
+    "to no group, raised at once": Scenario(FREE, [f"move A 3 to {NOBODY}"], ONE),
+    "to no group, with fewer pods": Scenario({**FREE, "g": 2}, [f"move A 1 to {NOBODY}", "create B 1 in g"], TWO),
+    "to no group and back": Scenario(FREE, [f"move A to {NOBODY}", "then move A to g"], ONE),
+    "to no group and to another": Scenario({**FREE, "h": 1}, [f"move A to {NOBODY}", "then move A to h"], ONE),
+    "to no group, a restart": Scenario(FREE, [f"move A 2 to {NOBODY}"], ONE, restarts=1),
+    "to no group, raised and deleted": Scenario(
+        FREE, [f"move A 2 to {NOBODY}", "then delete A", "create B 1 in g"], ONE, "pods"
+    ),
+    "created, and to no group": Scenario(FREE, ["create A 1 in g", f"then move A 2 to {NOBODY}", "create B 1 in g"]),
 }
 
 
@@ -120,6 +132,8 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("holds_deleted", "scaled up and deleted"),
     ("counts_all_promises", "created and deleted beside another"),
     ("leaves_where_it_was", "scaled to 0, moved with a pod and deleted"),
+    ("pays_by_a_group", "to no group, and raised"),
+    ("minds_room", "to no group, raised at once"),
 ]
 
 

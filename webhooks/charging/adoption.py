@@ -93,31 +93,30 @@ class Adoption:
     async def pay_themselves(
         self, adapter: Adapter, old: Object, paying: str, deadline: Deadline
     ) -> Mapping[str, Resources]:
-        """Return what the pods of a workload cost that name other groups than the one that is paying, by group.
+        """Return what the children of a workload cost that name other groups than the one that is paying, by group.
 
         Nobody has admitted them there: their label decided nothing. It decides once their owner names no group. Raises
         ApiError, Unreachable.
         """
-        pod = self._context.registry.by_kind(*_POD)
-        metadata = old["metadata"]
-        if pod is None or _POD not in adapter.creates or not metadata.get("uid"):
+        metadata, kinds = old["metadata"], self._made_by(adapter)
+        if not kinds or not metadata.get("uid"):
             return {}
-        listed = await list_kinds(self._context, [pod], metadata.get("namespace", ""), deadline)
+        listed = await list_kinds(self._context, kinds, metadata.get("namespace", ""), deadline)
         found = [
-            (group, obj)
-            for _, obj in listed
+            (group, kind, obj)
+            for kind, obj in listed
             if (controller_of(obj["metadata"]) or {}).get("uid") == metadata["uid"]
             and keeps(old, obj)
-            and not has_ended(obj, pod)
+            and not has_ended(obj, kind)
             and (group := stored_label(obj)) not in (None, paying)
         ]
 
         def costs(lookup: Lookup) -> list[Resources]:
-            return [stored_demand(self._context, obj, pod, lookup).resources for _, obj in found]
+            return [stored_demand(self._context, obj, kind, lookup).resources for _, kind, obj in found]
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         by_group: dict[str, list[Resources]] = {}
-        for (group, _), cost in zip(found, costs(lookup), strict=True):
+        for (group, _, _), cost in zip(found, costs(lookup), strict=True):
             if group is not None:
                 by_group.setdefault(group, []).append(cost)
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}

@@ -333,7 +333,7 @@ class WorkloadCounter:
     async def _count_let_loose(
         self, write: WorkloadWrite, lookup: ReferenceLookup, deadline: Deadline
     ) -> Charges | None:
-        """Count the pods of a workload that is to name no group any more, and that name another group themselves.
+        """Count the children of a workload that is to name no group any more, and that name another group themselves.
 
         From then on their own labels decide: it is growth of those groups. A label that names no group is none. Return
         None where nothing grows. Raises Malformed, ApiError, Unreachable.
@@ -343,7 +343,7 @@ class WorkloadCounter:
         if old is None or paying is None:
             return None
         found = await self._adoption.pay_themselves(adapter, old, paying, deadline)
-        whom = f"pods that {subject_of(request, adapter.kind)} made and that name the group themselves"
+        whom = f"what {subject_of(request, adapter.kind)} made that names the group itself"
         due = [
             PendingCharge(
                 group,

@@ -118,14 +118,25 @@ def paid_by(obj: Object, registry: Registry, lookup: Lookup, remembered: Remembe
     """Return who pays for an object; None if no group does. Raises nothing.
 
     An object's own label decides nothing while an owner pays for it, nor while a group still pays that paid for an
-    owner which released it. It does decide where the owner stands and names no group any more; what names none itself
-    stays with the group that paid. A label whose group does not take the namespace counts as no label here; admission
-    rejects it. A pod that stayed with a group pays there, whoever pays for its owner.
+    owner which released it. A label whose group does not take the namespace counts as no label here; admission rejects
+    it. A pod that stayed with a group pays there, whoever pays for its owner, if anybody does.
     """
     found, stayed = paid_as_kept(obj, registry, lookup, remembered, takes), stayed_with(obj, remembered)
     if stayed is None or found is None or found.group == stayed.group:
         return found
-    return Paid(stayed.group, PayerReason.LEFTOVER, _uid(obj), stayed.place, stayed.since, obj, stayed)
+    return _left(obj, stayed)
+
+
+def _left_apart(each: Object, obj: Object, remembered: Remembered) -> Memory | None:
+    """Return the payer that still pays for what an owner has that stands and names no group.
+
+    What that owner makes is nobody's, so no group pays for what it asks for by others. Those pods are left that stayed
+    with who paid for them; and what names a group itself, for its growth is decided at admission.
+    """
+    if each is obj and (stayed := stayed_with(obj, remembered)) is not None:
+        return stayed
+    found = remembered.get(_uid(each)) if _label(each) is not None and _kind_of(each) != ("", "Pod") else None
+    return found if found is not None and found.place != place_of(each) else None
 
 
 def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
@@ -151,33 +162,34 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
     """Return who pays for an object, or would if it were no pod that stayed with another group. Raises nothing."""
     chain = list(_kept_by(obj, registry, lookup))
     payer = _payer(chain, registry, lookup, takes)
-    stopped: Paid | None = None
+    top = chain[-1][0] if chain else obj
     for each in (*(owner for owner, _, _ in reversed(chain)), obj):
         # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
-        let_go = left_by(each, registry, remembered)
+        let_go = left_by(each, registry, remembered) if each is top else _left_apart(each, obj, remembered)
         if let_go is not None:
-            uid, place = _uid(each), let_go.place
-            found = Paid(let_go.group, PayerReason.LEFTOVER, uid, place, let_go.since, each, let_go)
-            if each is not obj or not chain or remembered.get(_uid(obj)) is let_go:
-                return found
-            stopped = found
+            return _left(each, let_go)
         if payer is not None and each is payer.obj:
             return _by(payer.group, PayerReason.OWNER, each)
     namespace = namespace_name(obj)
     if not registry.scope.manages_named(namespace, lookup):
-        return stopped
+        return None
     own = _label(obj)
     if own is not None and takes(own, namespace):
         return _by(own, PayerReason.LABEL, obj)
     default = default_group(namespace, lookup)
     if default is not None and takes(default, namespace):
         return _by(default, PayerReason.NAMESPACE, obj)
-    return stopped
+    return None
 
 
 def _by(group: str, reason: PayerReason, payer: Object) -> Paid:
     """Return what a stored object pays for."""
     return Paid(group, reason, _uid(payer), place_of(payer), _created(payer), payer)
+
+
+def _left(top: Object, let_go: Memory) -> Paid:
+    """Return that who let the topmost object go pays on."""
+    return Paid(let_go.group, PayerReason.LEFTOVER, _uid(top), let_go.place, let_go.since, top, let_go)
 
 
 def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory | None:

@@ -628,6 +628,24 @@ async def _without_label(books: Books, kind: Resource, name: str) -> None:
     await books.client.patch(kind, name, {"metadata": {"labels": {LABEL: None}}}, namespace="default")
 
 
+async def _raise(books: Books, below: Object) -> None:
+    """Raise the replicas of a ReplicaSet to nine, and make one of the pods."""
+    name = below["metadata"]["name"]
+    await books.client.patch(REPLICASETS, name, {"spec": {"replicas": 9}}, namespace="default")
+    await books.pod(f"{name}-9", below, gpu=0)
+
+
+async def _is_orphaned(books: Books, below: Object, owner: Object) -> None:
+    """Delete an owner as with `--cascade=orphan`."""
+    name = below["metadata"]["name"]
+    await books.client.patch(REPLICASETS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+    await books.remove(owner)
+
+
+def _left(group: GroupObject) -> list[str]:
+    return sorted(line.split()[0] for line in group.status.leftovers)
+
+
 async def test_what_a_workload_made_stays_charged_when_its_label_goes(books: Books) -> None:
     """What it makes later costs nothing, as that of any workload without a group."""
     async with books.controller():
@@ -635,7 +653,6 @@ async def test_what_a_workload_made_stays_charged_when_its_label_goes(books: Boo
         await _without_label(books, TFJOBS, "train")
         found = await books.until("nlp", lambda g: bool(g.status.leftovers))
         assert [line.split()[:2] for line in found.status.leftovers] == [["pods/default/w", "TFJob/default/train"]]
-        books.box.clock.advance(11)
         await books.pod("later", await books.client.get(TFJOBS, "train", "default"), gpu=0)
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
     async with books.controller():
@@ -653,19 +670,140 @@ async def test_what_a_workload_made_stays_charged_when_its_label_goes_while_no_c
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
 
 
-async def test_a_replicaset_stays_charged_when_the_label_of_its_deployment_goes_and_is_its_again(books: Books) -> None:
+async def test_the_pods_of_a_deployment_stay_charged_when_its_label_goes_and_are_its_again(books: Books) -> None:
     async with books.controller():
         await books.group("nlp", cpu="9")
         web = await books.create(deployment("web", "nlp", 2))
         await _version(books, web)
         await books.uses("nlp", cpu="2")
         await _without_label(books, DEPLOYMENTS, "web")
-        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
-        assert [line.split()[0] for line in found.status.leftovers] == ["replicasets.apps/default/web-5d9f"]
+        await books.until("nlp", lambda g: _left(g) == ["pods/default/web-5d9f-0", "pods/default/web-5d9f-1"])
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
         await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "nlp"}}}, namespace="default")
         await books.until("nlp", lambda g: not g.status.leftovers)
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_a_deployment_without_a_group_raises_no_charge_by_what_it_had_before(books: Books) -> None:
+    """Its replicas are raised, and then it is deleted without what it has made."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        below = await _version(books, web)
+        await books.uses("nlp", cpu="2")
+        await _without_label(books, DEPLOYMENTS, "web")
+        await books.until("nlp", lambda g: len(g.status.leftovers) == 2)
+        await _raise(books, below)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await _is_orphaned(books, below, web)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await books.ends("web-5d9f-0")
+        await books.uses("nlp", cpu="1")
+        await books.ends("web-5d9f-1")
+        await books.uses("nlp", cpu="0")
+
+
+async def test_a_deployment_without_a_group_that_adopts_what_is_left_raises_no_charge(books: Books) -> None:
+    """The same if it lets that go again, for the group that paid before asks for no more of it."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        below = await _version(books, web)
+        await books.uses("nlp", cpu="2")
+        await _is_orphaned(books, below, web)
+        found = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert _left(found) == ["replicasets.apps/default/web-5d9f"]
+        books.box.clock.advance(11)
+        # What replaces a pod of a ReplicaSet that is left is charged like the first.
+        await books.pod("web-5d9f-2", below, gpu=0)
+        await books.remove(await books.ends("web-5d9f-0"))
+        await books.uses("nlp", cpu="2")
+        free = await books.create(deployment("free", None, 2))
+        await books.client.patch(
+            REPLICASETS, "web-5d9f", {"metadata": {"ownerReferences": [_controller(free)]}}, namespace="default"
+        )
+        await books.until("nlp", lambda g: _left(g) == ["pods/default/web-5d9f-1", "pods/default/web-5d9f-2"])
+        await _raise(books, below)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+    async with books.controller():
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await _is_orphaned(books, below, free)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_a_deployment_without_a_group_adopts_what_is_left_while_no_controller_runs(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        below = await _version(books, web)
+        await books.uses("nlp", cpu="2")
+        await _is_orphaned(books, below, web)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+    free = await books.create(deployment("free", None, 9))
+    found = {"metadata": {"ownerReferences": [_controller(free)]}, "spec": {"replicas": 9}}
+    await books.client.patch(REPLICASETS, "web-5d9f", found, namespace="default")
+    async with books.controller():
+        await books.until("nlp", lambda g: _left(g) == ["pods/default/web-5d9f-0", "pods/default/web-5d9f-1"])
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_what_a_workload_without_a_group_made_is_not_left_when_it_goes(books: Books) -> None:
+    """It was raised after its label went: what it has made since was never the group's."""
+    async with books.controller():
+        await team(books)
+        await _without_label(books, TFJOBS, "train")
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        train = await books.client.get(TFJOBS, "train", "default")
+        await books.pod("later", train, gpu=0)
+        await books.remove(train)
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+        await books.ends("w")
+        await books.uses("nlp", cpu="0")
+
+
+async def test_pods_are_let_go_before_it_is_counted_that_their_workload_names_no_group(books: Books) -> None:
+    """One of them was never the group's: it was made after the label went."""
+    async with books.controller():
+        await team(books)
+        await _without_label(books, TFJOBS, "train")
+        books.box.clock.advance(1)
+        train = await books.client.get(TFJOBS, "train", "default")
+        await books.pod("later", train, gpu=0)
+        for name in ("w", "later"):
+            await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.remove(train)
+        await books.until("nlp", lambda g: _left(g) == ["pods/default/w"])
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+
+
+async def test_a_version_is_let_go_before_it_is_counted_that_its_deployment_names_no_group(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        below = await _version(books, web)
+        await books.uses("nlp", cpu="2")
+        await _without_label(books, DEPLOYMENTS, "web")
+        books.box.clock.advance(1)
+        await _raise(books, below)
+        await _is_orphaned(books, below, web)
+        await books.until("nlp", lambda g: _left(g) == ["pods/default/web-5d9f-0", "pods/default/web-5d9f-1"])
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+
+
+async def test_a_replicaset_that_names_the_group_itself_pays_for_what_it_asks_for(books: Books) -> None:
+    """As a workload of its own: its growth is decided at admission, unlike that of one without a label."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        web = await books.create(deployment("web", "nlp", 2))
+        below = await _version(books, web)
+        await books.client.patch(REPLICASETS, "web-5d9f", {"metadata": {"labels": {LABEL: "nlp"}}}, namespace="default")
+        await books.uses("nlp", cpu="2")
+        await _without_label(books, DEPLOYMENTS, "web")
+        await books.until("nlp", lambda g: _left(g) == ["replicasets.apps/default/web-5d9f"])
+        await _raise(books, below)
+        await books.uses("nlp", cpu="9")
 
 
 async def test_pods_that_name_a_group_themselves_are_its_own_when_the_label_of_their_workload_goes(

@@ -83,12 +83,12 @@ async def test_what_was_charged_stays_charged_until_it_ends_when_its_namespace_l
         await bare(books)
         await books.uses("nlp", cpu="4")
         await managed(books, None)
-        left = await books.until("nlp", lambda g: len(g.status.leftovers) == 3)
+        left = await books.until("nlp", lambda g: len(g.status.leftovers) == 4)
         assert left.status.used == {"limits.cpu": "4"}
         assert [line.split()[:2] for line in left.status.leftovers] == [
             ["pods/default/bare", "Namespace/default/default"],
+            *(["pods/default/" + name, "Deployment/default/web"] for name in pods),
             ["pods/default/worker", "TFJob/default/train"],
-            ["replicasets.apps/default/web-1", "Deployment/default/web"],
         ]
         await books.create(tfjob("later", "nlp", 9, gpu=0))
         said = await books.says("nlp", "LabelsIgnored")

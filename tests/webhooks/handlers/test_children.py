@@ -184,7 +184,7 @@ async def test_pods_that_name_another_group_have_to_fit_there_before_their_owner
     await api.client.create(PODS, pod("e", owner, **{LABEL: "vision"}))
     refused = message(await hooks.update(owner, without))
     assert "exceeded quota: vision, requested: limits.cpu=3, used: limits.cpu=2" in refused
-    assert "charged for pods that TFJob default/train made and that name the group themselves" in refused
+    assert "charged for what TFJob default/train made that names the group itself" in refused
     assert (await hooks.update(owner, labelled(owner, **{LABEL: "nlp", "tier": "a"})))["allowed"]
 
 

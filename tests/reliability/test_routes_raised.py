@@ -1,0 +1,96 @@
+"""Routes by what a group paid for: a workload of no group has it now, and raises it.
+
+In each a tenant with the role `edit` tries to have the group charged beyond its four cores, so that nobody in it may
+grow any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bizrq.api import group as wire
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
+from tests.reliability.routes import attempt, for_a_while, of_kind, web
+from tests.support.cluster import eventually
+from tests.support.objects import DEPLOYMENTS, REPLICASETS
+from tests.support.tenant import STATEFULSETS, Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANY = 12
+WITHOUT = {"metadata": {"labels": {LABEL: None}}}
+
+
+async def in_two_steps(tenant: Tenant) -> None:
+    await tenant.patch(DEPLOYMENTS, "web", WITHOUT)
+    await tenant.scale(DEPLOYMENTS, "web", MANY)
+
+
+async def in_one_step(tenant: Tenant) -> None:
+    await tenant.patch(DEPLOYMENTS, "web", {**WITHOUT, "spec": {"replicas": MANY}})
+
+
+async def and_is_deleted_without_its_pods(tenant: Tenant) -> None:
+    await in_one_step(tenant)
+    await for_a_while(lambda: _has(tenant, MANY), 10)
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await asyncio.sleep(1)
+    name = await _replica_set(tenant)
+    await attempt(tenant.scale(REPLICASETS, name, MANY + 1))
+
+
+async def by_adoption(tenant: Tenant) -> None:
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await asyncio.sleep(1)
+    await tenant.create(DEPLOYMENTS, web(tenant, MANY, name="free", label=None))
+
+
+@pytest.mark.parametrize("raises", [in_two_steps, in_one_step, and_is_deleted_without_its_pods, by_adoption])
+async def test_a_deployment_of_no_group_raises_what_a_group_paid_for(
+    tenant: Tenant, raises: Callable[[Tenant], Awaitable[None]]
+) -> None:
+    await tenant.create(DEPLOYMENTS, web(tenant, 2))
+    await tenant.running(2)
+    await tenant.uses("2")
+    await raises(tenant)
+    await eventually(lambda: _has(tenant, MANY), 60, "all pods are there")
+    await _is_charged_two(tenant)
+
+
+async def test_a_stateful_set_of_no_group_raises_what_a_group_paid_for(tenant: Tenant) -> None:
+    await tenant.create(STATEFULSETS, of_kind(STATEFULSETS, web(tenant, 2)))
+    await tenant.running(2)
+    await tenant.uses("2")
+    await tenant.patch(STATEFULSETS, "web", {**WITHOUT, "spec": {"replicas": MANY}})
+    await eventually(lambda: _has(tenant, MANY), 60, "all pods are there")
+    await tenant.delete(STATEFULSETS, "web", "Orphan")
+    await _is_charged_two(tenant)
+
+
+async def _is_charged_two(tenant: Tenant) -> None:
+    """The group is charged for what it had, for ten seconds: two more cores are left, and no more."""
+
+    seen: list[wire.GroupStatus] = []
+
+    async def is_other() -> bool:
+        seen[:] = [wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status]
+        return (seen[0].used or {}).get("limits.cpu") != "2"
+
+    assert not await for_a_while(is_other, 10), seen
+    refused = await attempt(tenant.create(DEPLOYMENTS, web(tenant, 3, name="large", app="large")))
+    assert refused is not None
+    refused = await attempt(tenant.create(DEPLOYMENTS, web(tenant, 2, name="fits", app="fits")))
+    assert refused is None, refused.message
+
+
+async def _has(tenant: Tenant, pods: int) -> bool:
+    return await tenant.live() >= pods
+
+
+async def _replica_set(tenant: Tenant) -> str:
+    found, _ = await tenant.client.list(REPLICASETS, tenant.name)
+    return found[0]["metadata"]["name"]
