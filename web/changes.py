@@ -18,6 +18,7 @@ from bizrq.api.group import API_VERSION, KIND
 from bizrq.figures.changes.ceilings import parse_amount, path_of
 from bizrq.figures.errors import BadValue
 from bizrq.figures.groups.view import canonical_name
+from bizrq.kube.answers import parse
 from bizrq.kube.client import ApiError, Invalid, KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
@@ -238,7 +239,7 @@ async def _write(
     params = {"fieldManager": MANAGER, "fieldValidation": "Strict", **_said(dry_run)}
     body = orjson.dumps(document)
     answer = await client.request(method, path, body=body, params=params, content_type=content_type, on_warning=take)
-    return Verdict(orjson.loads(answer), warnings)
+    return Verdict(parse(answer), warnings)
 
 
 def _said(dry_run: bool) -> dict[str, str]:

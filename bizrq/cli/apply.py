@@ -90,10 +90,12 @@ async def _merged(client: KubeClient, resource: Resource, obj: dict[str, Any]) -
     """Patch the object without server-side apply; fields that we no longer set stay."""
     import orjson
 
+    from bizrq.kube.answers import parse
+
     name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
     patch, kind = orjson.dumps(obj), "application/merge-patch+json"
     path = resource.path(namespace, name)
-    return orjson.loads(await client.request("PATCH", path, body=patch, params=_STRICT, content_type=kind))
+    return parse(await client.request("PATCH", path, body=patch, params=_STRICT, content_type=kind))
 
 
 def _wanted(obj: dict[str, Any]) -> dict[str, Any]:
