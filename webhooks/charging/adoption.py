@@ -1,4 +1,5 @@
-"""Find the leftovers that a new workload will adopt, and the children that another selector or no label lets go.
+"""Find what a write changes the payer of: leftovers that a new workload will adopt, what another selector or no label
+lets go, and the pods that a workload has which gets its first label.
 
 `used` holds the cost of the first two already. This file alone decides which objects without an owner a new workload
 takes over: what the one before it of its kind and name left. No two workloads have that in common, whatever their
@@ -13,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bizrq.store.reference_resolver import resources_of
-from bizrq.units.resources import Resources, nonzero, smaller, total
-from bizrq.workloads.demand.counting import least_pod
+from bizrq.units.resources import Resources, add, growth, nonzero, smaller, total
+from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import controller_of
+from bizrq.workloads.owners import MAX_HOPS, controller_of
+from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, left_by, paid_by, place_of, selector_of
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import has_ended
@@ -120,6 +122,44 @@ class Adoption:
             if group is not None:
                 by_group.setdefault(group, []).append(cost)
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
+
+    async def brings(self, adapter: Adapter, old: Object, demand: Demand, deadline: Deadline) -> Resources:
+        """Return what the pods cost that a workload of no group has beyond what it asks for now.
+
+        With its first label the group is charged for these, too. A pod counts until it is gone: it may be on a lost
+        node, and past its grace. Raises ApiError, Unreachable.
+        """
+        pods = await self._pods_below(adapter, old, deadline)
+        waits = awaits(old, is_old=False)
+
+        def costs(lookup: Lookup) -> tuple[list[Resources], list[Resources]]:
+            fresh, ending = list[Resources](), list[Resources]()
+            for kind, pod in pods:
+                paid = paid_by(pod, self._context.registry, lookup, self._context.payers, anywhere)
+                # What stays with another group is charged there.
+                cost = None if paid is not None else self._own_cost(pod, models_of(old), kind, lookup)
+                at = stage(life_of(pod), 0, awaited=waits(str(pod["metadata"].get("name"))))
+                if cost is not None and at is not Stage.OVER:
+                    (ending if at is Stage.ENDING else fresh).append(cost)
+            return fresh, ending
+
+        lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
+        fresh, ending = costs(lookup)
+        return nonzero(add(growth(total(fresh), demand.resources), total(ending)))
+
+    async def _pods_below(self, adapter: Adapter, top: Object, deadline: Deadline) -> list[tuple[Adapter, Object]]:
+        """List the pods below a workload at any depth. Raises ApiError, Unreachable."""
+        namespace, found = top["metadata"].get("namespace", ""), list[tuple[Adapter, Object]]()
+        above, kinds = {str(top["metadata"].get("uid"))}, {kind.resource: kind for kind in self._made_by(adapter)}
+        for _ in range(MAX_HOPS):
+            listed = await list_kinds(self._context, kinds.values(), namespace, deadline) if above else []
+            below = [(k, o) for k, o in listed if (controller_of(o["metadata"]) or {}).get("uid") in above]
+            found += [(kind, obj) for kind, obj in below if (kind.group, kind.kind) == _POD]
+            above = {str(obj["metadata"].get("uid")) for _, obj in below}
+            kinds = {each.resource: each for kind, _ in below for each in self._made_by(kind)}
+            if not kinds:
+                break
+        return found
 
     def _is_left(self, new: Object, obj: Object) -> bool:
         """Return True for what the one before the new workload left, if the new one would keep it."""

@@ -156,6 +156,9 @@ class WorkloadCounter:
             demand, before = with_older(demand, before, older)
         if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
             demand = replace(demand, resources=add(demand.resources, lets_go))
+        if old is not None and adapter.creates and charged_group(old, self._registry, lookup) is None:
+            brings = await self._adoption.brings(adapter, old, demand, deadline)
+            demand = replace(demand, resources=add(demand.resources, brings))
         charge = charge_of(adapter, write.request, new, demand, old, before)
         if versions:
             charge = explained(charge, plain, versions, older)

@@ -188,6 +188,31 @@ async def test_pods_that_name_another_group_have_to_fit_there_before_their_owner
     assert (await hooks.update(owner, labelled(owner, **{LABEL: "nlp", "tier": "a"})))["allowed"]
 
 
+async def test_pods_that_a_workload_has_beyond_what_it_asks_for_have_to_fit_when_it_gets_its_first_label(
+    api: Api, hooks: Hooks
+) -> None:
+    """No group was charged for them. From then on one is."""
+    await api.group("nlp", cpu="4")
+    owner = await api.client.create(DEPLOYMENTS, deployment("web", None, 2))
+    below = {**deployment("web-1", None, 2), "kind": "ReplicaSet"}
+    below["metadata"]["ownerReferences"] = [owned_by(owner)]
+    below = await api.client.create(REPLICASETS, below)
+    labels = labelled(owner, **{LABEL: "nlp"})
+    for name in ("a", "b", "c", "d", "e"):
+        made = pod(name, below)
+        made["spec"] |= {"nodeName": "n", "terminationGracePeriodSeconds": 3600}
+        await api.client.create(PODS, made)
+    for name in ("d", "e"):
+        refused = message(await hooks.update(owner, labels))
+        assert "exceeded quota: nlp, requested: limits.cpu=5" in refused
+        await api.client.delete(PODS, name, "default")
+    assert "exceeded quota: nlp, requested: limits.cpu=5" in message(await hooks.update(owner, labels))
+    await api.client.request("DELETE", PODS.path("default", "e"), body=b'{"gracePeriodSeconds": 0}')
+    assert (await hooks.update(owner, labels))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.extra["limits.cpu"] == 4 * ONE
+
+
 async def test_pods_are_not_read_where_a_workload_never_named_a_group(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     owner = await api.client.create(TFJOBS, labelled(tfjob("train", "nlp", 4, gpu=0), **{LABEL: None}))
     seen: list[str] = []
