@@ -17,11 +17,11 @@ from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import models_of
-from bizrq.workloads.lookup import ALL_NODES, reference_of
+from bizrq.workloads.lookup import ALL_NODES, OverlayLookup, reference_of
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
-from bizrq.workloads.ownership.payers import place_of
+from bizrq.workloads.ownership.payers import anywhere, paid_by, place_of
 from controller.watch.awaited import AwaitedWrites
 from controller.watch.deletions import Deletions
 from controller.watch.descendants import Descendants
@@ -29,7 +29,7 @@ from controller.watch.ignored import IgnoredLabels
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
-from controller.watch.moved_pods import MadePods, MovedPods
+from controller.watch.moved_pods import NOBODY, MadePods, MovedPods
 from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
@@ -105,11 +105,11 @@ class Cluster:
         self.resolver = self.informers.resolver
         self.payers = RememberedPayers(client, self._payers_changed)
         self.informers.count_from(self.payers.informer)
-        self.ownership = Ownership(self.informers, self.payers, registry)
+        self.moved_pods = MovedPods()
+        self.ownership = Ownership(self.informers, self.payers, registry, self.moved_pods.is_nobodys)
         self.descendants = Descendants(self.informers, registry, self.payers, self.ownership)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
-        self.moved_pods = MovedPods()
         self.deletions = Deletions(self.informers, registry)
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
@@ -180,6 +180,11 @@ class Cluster:
             self.ignored.record(old, new)
             self.releases.record(old, new)
             self.ownership.forget_payers()
+            if old is not None and new is not None and self._is_first_payer(old, new):
+                was = OverlayLookup(self.resolver.cached_lookup, reference_of(new), old)
+                for pod in self.descendants.each_pod_of(new):
+                    if paid_by(pod.plain(), self.registry, was, self.payers, anywhere) is None:
+                        self._take_in(pod)
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
                 self._note_move(old, new, left)
@@ -201,6 +206,15 @@ class Cluster:
                 self._enqueue(group, UNHURRIED if old is None else 0.0)
         if moved:
             self._enqueue_below(changed)
+
+    def _is_first_payer(self, old: Object, new: Object) -> bool:
+        """Return True where a group pays for an object by this change, and none did before."""
+        return self.ownership.paid(new) is not None and self.ownership.paid(old) is None
+
+    def _take_in(self, pod: Pod) -> None:
+        """Note that a pod was nobody's until now, where no group is remembered for it."""
+        if pod.owner is not None and self.payers.get(pod.uid) is None:
+            self.moved_pods.take_in(pod.uid, pod.owner.uid)
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
@@ -254,16 +268,19 @@ class Cluster:
         """Enqueue the group that pays for a pod, if what it holds changed."""
         self._enqueue_awaiting(old, new)
         self.vanished.record(old, new)
-        if old is not None and new is None:
-            self.moved_pods.forget(old.uid)
         if old is None and new is not None and self.moved_pods.is_expected(new.revision):
             keeper = self.ownership.keeper_of(new.plain())
             named = new.owner.uid if new.owner is not None else ""
             self.moved_pods.arrive(new.uid, new.revision, keeper["metadata"]["uid"] if keeper is not None else named)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
-        if old is not None and new is None and (paid := self.ownership.paid(old.plain())) is not None:
-            self.vanished.charge(old, paid.group, paid.place)
+        if old is not None and new is None:
+            if (paid := self.ownership.paid(old.plain())) is not None:
+                group = NOBODY if self.moved_pods.is_nobodys(old.uid) else paid.group
+                self.vanished.charge(old, group, paid.place)
+            self.moved_pods.forget(old.uid)
         if _ties(old) != _ties(new):
+            if old is not None and new is not None and self._is_first_payer(old.plain(), new.plain()):
+                self._take_in(new)
             self.ignored.record(*seen)
             self.releases.record(*seen)
             # Some pods own other pods. The owner may be gone while its payer is still remembered.

@@ -5,7 +5,7 @@ This file alone applies `bizrq.workloads.ownership.payers` to what the informers
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from bizrq.kube.informer import Informer
@@ -48,10 +48,14 @@ class _Above(NamedTuple):
 class Ownership:
     """Answers who pays for an object as the informers have it. Remembers payers until an owner changes."""
 
-    def __init__(self, informers: Informers, payers: RememberedPayers, registry: Registry) -> None:
+    def __init__(
+        self, informers: Informers, payers: RememberedPayers, registry: Registry, is_nobodys: Callable[[str], bool]
+    ) -> None:
+        """`is_nobodys` is True for the uid of a pod that no group has paid for: it is left by none."""
         self._informers = informers
         self._payers_gone = payers
         self._registry = registry
+        self.is_nobodys = is_nobodys
         self._resolver = informers.resolver
         #: What is above, by kind and namespace of the child, and all that it says of its controller.
         self._payers: dict[tuple[object, ...], _Above | None] = {}
@@ -63,7 +67,9 @@ class Ownership:
 
         A label counts even if its group does not exist or does not take the namespace: the group pays once it exists.
         """
-        return paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
+        found = paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
+        is_left = found is not None and found.reason is PayerReason.LEFTOVER
+        return None if is_left and self.is_nobodys(obj["metadata"]["uid"]) else found
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""

@@ -1,4 +1,4 @@
-"""Routes by what a group paid for: a workload of no group has it now, and raises it.
+"""Routes from and to no group: a workload that names none raises what a group paid for, or brings it pods that end.
 
 In each a tenant with the role `edit` tries to have the group charged beyond its four cores, so that nobody in it may
 grow any more.
@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bizrq.api import group as wire
+from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from tests.reliability.routes import attempt, for_a_while, of_kind, web
+from tests.reliability.routes import attempt, for_a_while, of_kind, pod, web
 from tests.support.cluster import eventually
-from tests.support.objects import DEPLOYMENTS, REPLICASETS
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS
 from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,20 +72,50 @@ async def test_a_stateful_set_of_no_group_raises_what_a_group_paid_for(tenant: T
     await _is_charged_two(tenant)
 
 
-async def _is_charged_two(tenant: Tenant) -> None:
-    """The group is charged for what it had, for ten seconds: two more cores are left, and no more."""
+async def test_a_workload_of_no_group_gets_its_first_label_while_its_pods_end(tenant: Tenant) -> None:
+    await tenant.create(DEPLOYMENTS, web(tenant, MANY, label=None, slow=True))
+    await tenant.running(MANY)
+    await tenant.scale(DEPLOYMENTS, "web", 0)
+    await tenant.running(0)
+    refused = await attempt(tenant.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: tenant.name}}}))
+    assert refused is not None
+    assert f"requested: limits.cpu={MANY}" in refused.message
+    await _is_charged(tenant, "0")
 
+
+@pytest.mark.parametrize("kind", [REPLICASETS, STATEFULSETS], ids=["ReplicaSet", "StatefulSet"])
+async def test_a_workload_ends_pods_of_no_group_that_it_has_adopted(tenant: Tenant, kind: Resource) -> None:
+    """It wants none of them, and they take a day to stop."""
+    for number in range(MANY):
+        await tenant.create(PODS, pod(tenant, f"taker-{number}", label=None, app="taker", slow=True))
+    await tenant.running(MANY)
+    await tenant.create(kind, of_kind(kind, web(tenant, 0, name="taker", app="taker")))
+    await tenant.running(0)
+    await asyncio.sleep(1)
+    await _is_charged(tenant, "0")
+    await tenant.delete(kind, "taker", "Orphan")
+    await _is_charged(tenant, "0", larger=False)
+
+
+async def _is_charged_two(tenant: Tenant) -> None:
+    """The group is charged for what it had: two more cores are left, and no more."""
+    await _is_charged(tenant, "2")
+
+
+async def _is_charged(tenant: Tenant, cpu: str, *, larger: bool = True) -> None:
+    """The group is charged so much for ten seconds, and `larger` that what does not fit beside it is rejected."""
     seen: list[wire.GroupStatus] = []
 
     async def is_other() -> bool:
         seen[:] = [wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status]
-        return (seen[0].used or {}).get("limits.cpu") != "2"
+        return (seen[0].used or {}).get("limits.cpu") != cpu
 
     assert not await for_a_while(is_other, 10), seen
-    refused = await attempt(tenant.create(DEPLOYMENTS, web(tenant, 3, name="large", app="large")))
-    assert refused is not None
-    refused = await attempt(tenant.create(DEPLOYMENTS, web(tenant, 2, name="fits", app="fits")))
-    assert refused is None, refused.message
+    if larger:
+        left = 4 - int(cpu)
+        assert await attempt(tenant.create(DEPLOYMENTS, web(tenant, left + 1, name="large", app="large"))) is not None
+        refused = await attempt(tenant.client.create(DEPLOYMENTS, web(tenant, left, name="fits"), dry_run=True))
+        assert refused is None, refused.message
 
 
 async def _has(tenant: Tenant, pods: int) -> bool:

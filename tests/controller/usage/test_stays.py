@@ -900,3 +900,70 @@ async def test_what_is_adopted_before_its_payer_is_gone_stays_with_the_group_tha
         assert stays(found["nlp"]) == 5
         await team.stop(*pods)
         await team.holds_still(nlp="0", vision="0")
+
+
+# Pods of no group.
+
+
+async def strangers(books: Books, *names: str) -> None:
+    """Store pods that nobody pays for and that take a day to stop."""
+    for name in names:
+        made = {**deployment("x", None), "kind": "ReplicaSet"}
+        made["metadata"]["uid"] = "none"
+        await books.pod(name, made, gpu=0, nodeName="n", terminationGracePeriodSeconds=DAY)
+        await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+
+
+async def taken_in(books: Books, owner: Object, *names: str) -> None:
+    for name in names:
+        change = {"metadata": {"ownerReferences": [reference(owner)]}}
+        await books.client.patch(PODS, name, change, namespace="default")
+
+
+@pytest.mark.parametrize("ends", ["deleted", "by force", "and its owner is deleted"])
+async def test_pods_of_no_group_that_a_workload_ends_are_charged_to_none(books: Books, ends: str) -> None:
+    """It has adopted them and wants none. They take a day to stop."""
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 0), "kind": "ReplicaSet"})
+        await strangers(books, "a", "b")
+        await team.holds(nlp="0", vision="0")
+        await taken_in(books, made, "a", "b")
+        await team.holds(nlp="2", vision="0")
+        for name in ("a", "b"):
+            if ends == "by force":
+                await books.client.request("DELETE", PODS.path("default", name), body=b'{"gracePeriodSeconds": 0}')
+            else:
+                await books.client.delete(PODS, name, "default")
+        if ends == "and its owner is deleted":
+            await books.remove(made)
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_pods_of_no_group_are_those_of_the_group_that_has_asked_for_them(books: Books) -> None:
+    """It goes on paying for them until they have ended; one more than it asks for is nobody's."""
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await strangers(books, "a", "b")
+        books.box.clock.advance(1)
+        await strangers(books, "c")
+        await taken_in(books, made, "a", "b", "c")
+        await team.holds(nlp="3", vision="0")
+        await books.client.delete(PODS, "c", "default")
+        await team.holds(nlp="2", vision="0")
+        await books.client.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, namespace="default")
+        for name in ("a", "b"):
+            await books.client.delete(PODS, name, "default")
+        await team.holds_still(nlp="2", vision="0")
+        await team.stop("a", "b")
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_a_workload_brings_no_pods_that_end_when_it_gets_its_first_label(books: Books) -> None:
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", None, 1), "kind": "ReplicaSet"})
+        _, *old = await team.pods("old", made, 3, terminationGracePeriodSeconds=DAY)
+        await team.delete(*old)
+        await books.client.patch(REPLICASETS, "web", {"metadata": {"labels": {LABEL: "nlp"}}}, namespace="default")
+        await team.holds_still(nlp="1", vision="0")
+        await books.client.patch(REPLICASETS, "web", {"metadata": {"labels": {LABEL: None}}}, namespace="default")
+        await team.holds_still(nlp="1", vision="0")
