@@ -30,6 +30,11 @@ class Departure(NamedTuple):
     slot: Slot | None = None
 
     @property
+    def was_left(self) -> bool:
+        """True for what was a leftover of the group."""
+        return self.line is not None and self.line.left is not None
+
+    @property
     def charged(self) -> Resources:
         """What the group was charged for it, and promised to pay beyond that."""
         return add(self.promised, self.line.counted.charged) if self.line is not None else self.promised

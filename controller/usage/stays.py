@@ -21,6 +21,7 @@ from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import reference_of
+from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
@@ -270,13 +271,14 @@ class Stays:
             for pod in self._pods_of(name, uid, departure):
                 if self._cluster.ownership.has_stayed(pod.plain()) or self._group_of(pod) not in made_for:
                     continue
-                if (taken := self._taken_by(name, pod, found)) is not None:
+                is_direct = pod.owner is not None and pod.owner.uid == uid and not departure.was_left
+                if (taken := self._taken_by(name, pod, found, own_label=is_direct)) is not None:
                     taken.made[pod.uid] = pod
                     place, models = self._made_as(name, uid, departure, taken.workload)
                     # A pod that had a slot of its own stays beside what has adopted it.
                     taken.made_as[pod.uid] = place_of(taken.workload) if pod.uid == uid else place, models
         for pod in self._stayed(usage):
-            if (taken := self._taken_by(name, pod, found)) is not None:
+            if (taken := self._taken_by(name, pod, found, own_label=True)) is not None:
                 taken.made.pop(pod.uid, None)
                 taken.stayed[pod.uid] = pod
         return list(found.values())
@@ -316,16 +318,16 @@ class Stays:
         now = self._cluster.descendants.makers_of(obj) if obj is not None else ()
         return {uid, *now, *(departure.line.makers if departure.line is not None else ())}
 
-    def _taken_by(self, name: str, pod: Pod, found: dict[str, _Taken]) -> _Taken | None:
+    def _taken_by(self, name: str, pod: Pod, found: dict[str, _Taken], *, own_label: bool) -> _Taken | None:
         """Return what has a pod now that was made for the group; None where this group pays, or an owner has let it go.
 
-        What stands and names no group any more has its pods, too, and so had what has let them go since.
+        What stands and names no group any more has its pods, too, and so had what has let them go since. A pod's
+        `own_label` decides where the workload itself has made it, and not below a ReplicaSet.
         """
         ownership, plain = self._cluster.ownership, pod.plain()
         workload = ownership.keeper_of(plain) or plain
         group, owner = ownership.group_of(workload), ownership.standing_owner(plain)
-        if group is None or (workload is plain and owner is not None and ownership.standing_owner(owner) is not None):
-            # A pod's own label decides where the workload itself has made it, and not below a ReplicaSet.
+        if group is None or (workload is plain and not own_label and controller_of(plain["metadata"]) is not None):
             was_let_go = group is None and self._cluster.moved_pods.of(pod.uid) == name
             group, workload = None, owner or (plain if was_let_go else None)
         adapter = self._cluster.registry.of(workload) if workload is not None else None

@@ -29,7 +29,7 @@ from controller.watch.ignored import IgnoredLabels
 from controller.watch.indexes import claim_groups, labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import CountedGroups, DirtySet, identity_of, node_devices, node_placing
-from controller.watch.moved_pods import NOBODY, MadePods, MovedPods
+from controller.watch.moved_pods import MadePods, MovedPods
 from controller.watch.ownership import Ownership
 from controller.watch.placement import Placements
 from controller.watch.pods import Pod
@@ -274,9 +274,12 @@ class Cluster:
             self.moved_pods.arrive(new.uid, new.revision, keeper["metadata"]["uid"] if keeper is not None else named)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None:
+            # Its workload may have moved, and nobody has decided yet what stays.
+            group, place = self.moved_pods.of(old.uid), self.moved_pods.made_at(old.uid)
             if (paid := self.ownership.paid(old.plain())) is not None:
-                group = NOBODY if self.moved_pods.is_nobodys(old.uid) else paid.group
-                self.vanished.charge(old, group, paid.place)
+                group, place = paid.group if group is None else group, place or paid.place
+            if group is not None:
+                self.vanished.charge(old, group, place or place_of(old.plain()))
             self.moved_pods.forget(old.uid)
         if _ties(old) != _ties(new):
             if old is not None and new is not None and self._is_first_payer(old.plain(), new.plain()):

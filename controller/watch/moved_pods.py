@@ -74,6 +74,11 @@ class MovedPods:
             self._nobodys[uid] = owner
             self._had_by.setdefault(owner, set()).add(uid)
 
+    def made_at(self, uid: str) -> str:
+        """Return the place of the workload that made a pod for the group that pays for it; "" if nobody noted that."""
+        made = self._made.get(self._maker.get(uid, ""), {}).get(self._groups.get(uid, NOBODY))
+        return made.place if made is not None else ""
+
     def has_moved(self, workload: str) -> bool:
         """Return True if a workload was seen to leave a group before."""
         return workload in self._moved

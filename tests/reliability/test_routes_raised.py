@@ -97,6 +97,33 @@ async def test_a_workload_ends_pods_of_no_group_that_it_has_adopted(tenant: Tena
     await _is_charged(tenant, "0", larger=False)
 
 
+async def test_pods_are_deleted_by_force_as_the_label_of_their_workload_goes(tenant: Tenant) -> None:
+    """Their nodes may run them for a day, and nobody has decided yet that they stay."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    pods = await tenant.running(4)
+    await tenant.uses("4")
+    await tenant.patch(DEPLOYMENTS, "web", {**WITHOUT, "spec": {"replicas": 0}})
+    for each in pods:
+        await attempt(tenant.delete(PODS, each["metadata"]["name"], grace=0))
+    await _is_charged(tenant, "4")
+
+
+async def test_what_a_replica_set_asks_for_counts_when_its_deployment_gets_its_first_label(tenant: Tenant) -> None:
+    """Its pods name a group that there is not, so none of them comes before."""
+    made = web(tenant, 2, label=None, cpu="10m", paused=True, strategy={"type": "Recreate"})
+    owner = (await tenant.create(DEPLOYMENTS, made))["metadata"]
+    below = of_kind(REPLICASETS, web(tenant, 2, name="web-old", label=None, cpu="6", pods={LABEL: "nosuch"}))
+    for field in ("paused", "strategy"):
+        below["spec"].pop(field, None)
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner["uid"], "controller": True}
+    below["metadata"] |= {"labels": {"app": "x"}, "ownerReferences": [reference]}
+    await tenant.create(REPLICASETS, below)
+    refused = await attempt(tenant.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: tenant.name}}}))
+    assert refused is not None
+    assert "exceeded quota" in refused.message
+    await _is_charged(tenant, "0", larger=False)
+
+
 async def _is_charged_two(tenant: Tenant) -> None:
     """The group is charged for what it had: two more cores are left, and no more."""
     await _is_charged(tenant, "2")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bizrq.store.reference_resolver import resources_of
-from bizrq.units.resources import Resources, add, growth, nonzero, smaller, total
+from bizrq.units.resources import Resources, add, growth, larger, nonzero, smaller, total
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import Adapter
@@ -124,16 +124,21 @@ class Adoption:
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
 
     async def brings(self, adapter: Adapter, old: Object, demand: Demand, deadline: Deadline) -> Resources:
-        """Return what the pods cost that a workload of no group has beyond what it asks for now.
+        """Return what the pods and children cost that a workload of no group has beyond what it asks for now.
 
         With its first label the group is charged for these, too. A pod counts until it is gone: it may be on a lost
         node, and past its grace. Raises ApiError, Unreachable.
         """
-        pods = await self._pods_below(adapter, old, deadline)
+        found = await self._below(adapter, old, deadline)
+        pods = [(kind, obj) for kind, obj in found if (kind.group, kind.kind) == _POD]
+        uid = old["metadata"].get("uid")
+        children = [(k, o) for k, o in found if (controller_of(o["metadata"]) or {}).get("uid") == uid]
+        children = [(kind, obj) for kind, obj in children if (kind.group, kind.kind) != _POD]
         waits = awaits(old, is_old=False)
 
-        def costs(lookup: Lookup) -> tuple[list[Resources], list[Resources]]:
+        def costs(lookup: Lookup) -> tuple[list[Resources], list[Resources], list[Resources]]:
             fresh, ending = list[Resources](), list[Resources]()
+            asked = [self._own_cost(child, models_of(old), kind, lookup) for kind, child in children]
             for kind, pod in pods:
                 paid = paid_by(pod, self._context.registry, lookup, self._context.payers, anywhere)
                 # What stays with another group is charged there.
@@ -141,20 +146,20 @@ class Adoption:
                 at = stage(life_of(pod), 0, awaited=waits(str(pod["metadata"].get("name"))))
                 if cost is not None and at is not Stage.OVER:
                     (ending if at is Stage.ENDING else fresh).append(cost)
-            return fresh, ending
+            return fresh, ending, [each for each in asked if each is not None]
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
-        fresh, ending = costs(lookup)
-        return nonzero(add(growth(total(fresh), demand.resources), total(ending)))
+        fresh, ending, asked = costs(lookup)
+        return nonzero(add(growth(larger(total(fresh), total(asked)), demand.resources), total(ending)))
 
-    async def _pods_below(self, adapter: Adapter, top: Object, deadline: Deadline) -> list[tuple[Adapter, Object]]:
-        """List the pods below a workload at any depth. Raises ApiError, Unreachable."""
+    async def _below(self, adapter: Adapter, top: Object, deadline: Deadline) -> list[tuple[Adapter, Object]]:
+        """List what is below a workload, at any depth. Raises ApiError, Unreachable."""
         namespace, found = top["metadata"].get("namespace", ""), list[tuple[Adapter, Object]]()
         above, kinds = {str(top["metadata"].get("uid"))}, {kind.resource: kind for kind in self._made_by(adapter)}
         for _ in range(MAX_HOPS):
             listed = await list_kinds(self._context, kinds.values(), namespace, deadline) if above else []
             below = [(k, o) for k, o in listed if (controller_of(o["metadata"]) or {}).get("uid") in above]
-            found += [(kind, obj) for kind, obj in below if (kind.group, kind.kind) == _POD]
+            found += below
             above = {str(obj["metadata"].get("uid")) for _, obj in below}
             kinds = {each.resource: each for kind, _ in below for each in self._made_by(kind)}
             if not kinds:

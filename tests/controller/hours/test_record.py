@@ -17,7 +17,7 @@ from controller.hours import page_placement
 from tests.controller.conftest import Books
 from tests.support import objects
 from tests.support.cluster import eventually
-from tests.support.objects import tfjob
+from tests.support.objects import NAMESPACES, tfjob
 
 GPU = "requests.nvidia.com/gpu"
 HOURS = f"cash/{GPU}"
@@ -155,7 +155,9 @@ async def test_a_record_of_several_pages_is_the_sum_of_them_whoever_goes_on_with
         assert [page.spec.page for page in pages] == [0, 1, 2]
         assert sorted(page.status.count for page in pages) == [1, 2, 2]
         assert pages[1].metadata.name == f"vision.1.{pages[0].spec.uid[:8]}"
-    async with books.controller(), books.controller(namespace="default"):
+    # The namespace of a controller is none that it manages: the pods are in another.
+    await books.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    async with books.controller(), books.controller(namespace="other"):
         for pod in pods[:2]:
             await books.remove(pod)
         await books.pod("train-5", job)
