@@ -327,7 +327,10 @@ class Stays:
         ownership, plain = self._cluster.ownership, pod.plain()
         workload = ownership.keeper_of(plain) or plain
         group, owner = ownership.group_of(workload), ownership.standing_owner(plain)
-        if group is None or (workload is plain and not own_label and controller_of(plain["metadata"]) is not None):
+        by_label = (
+            workload is plain and controller_of(plain["metadata"]) is not None and ownership.let_go(plain) is None
+        )
+        if group is None or (by_label and not own_label):
             was_let_go = group is None and self._cluster.moved_pods.of(pod.uid) == name
             group, workload = None, owner or (plain if was_let_go else None)
         adapter = self._cluster.registry.of(workload) if workload is not None else None
