@@ -212,8 +212,9 @@ class Cluster:
         return self.ownership.paid(new) is not None and self.ownership.paid(old) is None
 
     def _take_in(self, pod: Pod) -> None:
-        """Note that a pod was nobody's until now, where no group is remembered for it."""
-        if pod.owner is not None and self.payers.get(pod.uid) is None:
+        """Note that a pod was nobody's until now whose owner a group pays for, unless a group is remembered for it."""
+        is_kept = pod.owner is not None and self.ownership.keeper_of(pod.plain()) is not None
+        if pod.owner is not None and is_kept and self.payers.get(pod.uid) is None:
             self.moved_pods.take_in(pod.uid, pod.owner.uid)
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:

@@ -958,6 +958,18 @@ async def test_pods_of_no_group_are_those_of_the_group_that_has_asked_for_them(b
         await team.holds_still(nlp="0", vision="0")
 
 
+async def test_a_pod_that_gets_its_first_label_is_the_groups_until_it_is_over(books: Books) -> None:
+    """Its owner is of a kind that no group pays for. It is deleted by force then, and its node may run it for a day."""
+    async with movers(books) as (team, _):
+        made = {**deployment("x", None), "kind": "Other", "apiVersion": "example.com/v1"}
+        made["metadata"]["uid"] = "none"
+        await books.pod("a", made, gpu=0, nodeName="n", terminationGracePeriodSeconds=DAY)
+        await books.client.patch(PODS, "a", {"metadata": {"labels": {LABEL: "nlp"}}}, namespace="default")
+        await team.holds(nlp="1", vision="0")
+        await books.client.request("DELETE", PODS.path("default", "a"), body=b'{"gracePeriodSeconds": 0}')
+        await team.holds_still(nlp="1", vision="0")
+
+
 async def test_a_workload_brings_no_pods_that_end_when_it_gets_its_first_label(books: Books) -> None:
     async with movers(books) as (team, _):
         made = await books.create({**deployment("web", None, 1), "kind": "ReplicaSet"})
