@@ -21,7 +21,6 @@ from bizrq.units.slot import GROUP_SLOT_KIND
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import reference_of
-from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
@@ -326,13 +325,11 @@ class Stays:
         """
         ownership, plain = self._cluster.ownership, pod.plain()
         workload = ownership.keeper_of(plain) or plain
-        group, owner = ownership.group_of(workload), ownership.standing_owner(plain)
-        by_label = (
-            workload is plain and controller_of(plain["metadata"]) is not None and ownership.let_go(plain) is None
-        )
-        if group is None or (by_label and not own_label):
+        group = ownership.group_of(workload)
+        by_label = workload is plain and not own_label and pod.owner is not None and ownership.let_go(plain) is None
+        if group is None or by_label:
             was_let_go = group is None and self._cluster.moved_pods.of(pod.uid) == name
-            group, workload = None, owner or (plain if was_let_go else None)
+            group, workload = None, ownership.standing_owner(plain) or (plain if was_let_go else None)
         adapter = self._cluster.registry.of(workload) if workload is not None else None
         if group == name or workload is None or adapter is None:
             return None

@@ -173,8 +173,7 @@ class ReleaseTracker:
         known, was = self._payers.get(uid), self._ownership.paid(old)
         if known is not None and was is None:
             # No group paid for it any more: pods that some group paid for have stayed with that, or will.
-            self._payers.give_up(known.group, uid)
-            self._give_up_below(uid, known.group)
+            self._give_up(uid, known.group)
             return
         is_here = known is None or was is None or was.reason is PayerReason.LEFTOVER or was.group == known.group
         if known is not None and is_here:
@@ -194,8 +193,7 @@ class ReleaseTracker:
         known = self._payers.get(uid)
         if was is None and known is not None and not is_pod:
             # The owner that lets it go named no group any more.
-            self._payers.give_up(known.group, uid)
-            self._give_up_below(uid, known.group)
+            self._give_up(uid, known.group)
         if not is_pod and self._ownership.standing_owner(new) is not None:
             # Another owner has it, which pays or not.
             return
@@ -207,13 +205,13 @@ class ReleaseTracker:
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
             self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
 
-    def _give_up_below(self, uid: str, group: str) -> None:
-        """Forget what a group remembers of the objects below this one, but for pods."""
+    def _give_up(self, uid: str, group: str) -> None:
+        """Forget what a group remembers of an object and of those below it, but for pods."""
+        self._payers.give_up(group, uid)
         for each in tuple(self._descendants.owned_by(uid)):
             child = self._stored(each)
             if child is not None and reference_of(child)[:2] != POD:
-                self._payers.give_up(group, each)
-                self._give_up_below(each, group)
+                self._give_up(each, group)
 
     def _record_another_selector(self, old: Object, new: Object) -> None:
         """Charge what an owner's selector no longer matches to the group that paid until now."""

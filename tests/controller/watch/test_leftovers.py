@@ -628,6 +628,15 @@ async def _without_label(books: Books, kind: Resource, name: str) -> None:
     await books.client.patch(kind, name, {"metadata": {"labels": {LABEL: None}}}, namespace="default")
 
 
+async def _deployed(books: Books) -> tuple[Object, Object]:
+    """Store a Deployment of two pods and its ReplicaSet, wait until the group is charged, and return both."""
+    await books.group("nlp", cpu="9")
+    web = await books.create(deployment("web", "nlp", 2))
+    below = await _version(books, web)
+    await books.uses("nlp", cpu="2")
+    return web, below
+
+
 async def _raise(books: Books, below: Object) -> None:
     """Raise the replicas of a ReplicaSet to nine, and make one of the pods."""
     name = below["metadata"]["name"]
@@ -672,10 +681,7 @@ async def test_what_a_workload_made_stays_charged_when_its_label_goes_while_no_c
 
 async def test_the_pods_of_a_deployment_stay_charged_when_its_label_goes_and_are_its_again(books: Books) -> None:
     async with books.controller():
-        await books.group("nlp", cpu="9")
-        web = await books.create(deployment("web", "nlp", 2))
-        await _version(books, web)
-        await books.uses("nlp", cpu="2")
+        await _deployed(books)
         await _without_label(books, DEPLOYMENTS, "web")
         await books.until("nlp", lambda g: _left(g) == ["pods/default/web-5d9f-0", "pods/default/web-5d9f-1"])
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
@@ -687,10 +693,7 @@ async def test_the_pods_of_a_deployment_stay_charged_when_its_label_goes_and_are
 async def test_a_deployment_without_a_group_raises_no_charge_by_what_it_had_before(books: Books) -> None:
     """Its replicas are raised, and then it is deleted without what it has made."""
     async with books.controller():
-        await books.group("nlp", cpu="9")
-        web = await books.create(deployment("web", "nlp", 2))
-        below = await _version(books, web)
-        await books.uses("nlp", cpu="2")
+        web, below = await _deployed(books)
         await _without_label(books, DEPLOYMENTS, "web")
         await books.until("nlp", lambda g: len(g.status.leftovers) == 2)
         await _raise(books, below)
@@ -708,10 +711,7 @@ async def test_a_deployment_without_a_group_raises_no_charge_by_what_it_had_befo
 async def test_a_deployment_without_a_group_that_adopts_what_is_left_raises_no_charge(books: Books) -> None:
     """The same if it lets that go again, for the group that paid before asks for no more of it."""
     async with books.controller():
-        await books.group("nlp", cpu="9")
-        web = await books.create(deployment("web", "nlp", 2))
-        below = await _version(books, web)
-        await books.uses("nlp", cpu="2")
+        web, below = await _deployed(books)
         await _is_orphaned(books, below, web)
         found = await books.until("nlp", lambda g: bool(g.status.leftovers))
         assert _left(found) == ["replicasets.apps/default/web-5d9f"]
@@ -735,10 +735,7 @@ async def test_a_deployment_without_a_group_that_adopts_what_is_left_raises_no_c
 
 async def test_a_deployment_without_a_group_adopts_what_is_left_while_no_controller_runs(books: Books) -> None:
     async with books.controller():
-        await books.group("nlp", cpu="9")
-        web = await books.create(deployment("web", "nlp", 2))
-        below = await _version(books, web)
-        await books.uses("nlp", cpu="2")
+        web, below = await _deployed(books)
         await _is_orphaned(books, below, web)
         await books.until("nlp", lambda g: bool(g.status.leftovers))
     free = await books.create(deployment("free", None, 9))
@@ -780,10 +777,7 @@ async def test_pods_are_let_go_before_it_is_counted_that_their_workload_names_no
 
 async def test_a_version_is_let_go_before_it_is_counted_that_its_deployment_names_no_group(books: Books) -> None:
     async with books.controller():
-        await books.group("nlp", cpu="9")
-        web = await books.create(deployment("web", "nlp", 2))
-        below = await _version(books, web)
-        await books.uses("nlp", cpu="2")
+        web, below = await _deployed(books)
         await _without_label(books, DEPLOYMENTS, "web")
         books.box.clock.advance(1)
         await _raise(books, below)
