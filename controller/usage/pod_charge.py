@@ -108,7 +108,7 @@ class PodCharges:
         declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
         has_versions = is_surging(workload, adapter)
         surges = has_versions and self._config.surge != "count"
-        self._pay_for_nobodys(workload, below, declared)
+        self._pay_for_unpaid(workload, below, declared)
         held = self._held(workload, below, lookup)
         may_have_free = surges and may_be_free(held, declared)
         if may_have_free:
@@ -153,20 +153,21 @@ class PodCharges:
     def _pods(self, path: Path) -> Iterable[Pod]:
         return self._cluster.descendants.pods_made_by(path[-1][1])
 
-    def _pay_for_nobodys(self, workload: Object, below: Below, declared: int) -> None:
+    def _pay_for_unpaid(self, workload: Object, below: Below, declared: int) -> None:
         """Give the group the pods that were nobody's when it came to pay for the workload, and that this asks for now.
 
         The others end as nobody's: the group has admitted none of them.
         """
-        moved, makers = self._cluster.moved_pods, [path[-1][1] for path in below.makers]
-        if not any(moved.nobodys_of(maker["metadata"]["uid"]) for maker in makers):
+        unpaid, makers = self._cluster.unpaid_pods, [path[-1][1] for path in below.makers]
+        if not any(unpaid.of(maker["metadata"]["uid"]) for maker in makers):
             return
         pods = [pod for maker in makers for pod in self._cluster.descendants.pods_made_by(maker)]
         fresh = [pod for pod in pods if stage(pod.life(), self._now(), awaited=False) is Stage.FRESH]
         group = self._cluster.ownership.group_of(workload)
-        for pod in sorted(fresh, key=lambda each: (moved.is_nobodys(each.uid), each.created or 0))[:declared]:
-            if group is not None and moved.is_nobodys(pod.uid):
-                moved.give(pod.uid, group)
+        for pod in sorted(fresh, key=lambda each: (each.uid in unpaid, each.created or 0))[:declared]:
+            if group is not None and pod.uid in unpaid:
+                unpaid.discard(pod.uid)
+                self._cluster.moved_pods.give(pod.uid, group)
 
     def _held(self, workload: Object, below: Below, lookup: Lookup, *, by_age: bool = False) -> list[Held]:
         """Return the pods below a workload by class. `by_age` if those of a class have to be made at one moment."""
@@ -212,7 +213,7 @@ class PodCharges:
         """
         pods, made = self._cluster.descendants, path[-1][1]
         classes: dict[object, list[Any]] = {}
-        is_nobodys = self._cluster.moved_pods.is_nobodys
+        unpaid = self._cluster.unpaid_pods
         for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if by_age else pods.grouped_pods_made_by(made):
             if pod.phase in TERMINAL:
                 continue
@@ -221,7 +222,7 @@ class PodCharges:
                 metadata = rest["metadata"]
                 deleted = metadata.get("deletionTimestamp")
                 if deleted is not None:
-                    if is_nobodys(pod.uid):
+                    if pod.uid in unpaid:
                         continue
                     waits = awaited(pod)
                     key = (*key, deleted, metadata.get("deletionGracePeriodSeconds"), pod.node is None, waits)

@@ -35,6 +35,7 @@ from controller.watch.placement import Placements
 from controller.watch.pods import Pod
 from controller.watch.releases import ReleaseTracker
 from controller.watch.remembered import RememberedPayers
+from controller.watch.unpaid_pods import UnpaidPods
 from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
@@ -76,7 +77,8 @@ class Cluster:
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
     charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
-    `deletions` what is gone before its pods are seen, `ignored` which labels charge nobody.
+    `unpaid_pods` which pods nobody pays for yet, `deletions` what is gone before its pods are seen, `ignored` which
+    labels charge nobody.
     """
 
     def __init__(
@@ -106,7 +108,8 @@ class Cluster:
         self.payers = RememberedPayers(client, self._payers_changed)
         self.informers.count_from(self.payers.informer)
         self.moved_pods = MovedPods()
-        self.ownership = Ownership(self.informers, self.payers, registry, self.moved_pods.is_nobodys)
+        self.unpaid_pods = UnpaidPods()
+        self.ownership = Ownership(self.informers, self.payers, registry, self.unpaid_pods)
         self.descendants = Descendants(self.informers, registry, self.payers, self.ownership)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
@@ -214,14 +217,16 @@ class Cluster:
     def _take_in(self, pod: Pod) -> None:
         """Note that a pod was nobody's until now whose owner a group pays for, unless a group is remembered for it."""
         is_kept = pod.owner is not None and self.ownership.keeper_of(pod.plain()) is not None
-        if pod.owner is not None and is_kept and self.payers.get(pod.uid) is None:
-            self.moved_pods.take_in(pod.uid, pod.owner.uid)
+        is_known = self.payers.get(pod.uid) is not None or self.moved_pods.of(pod.uid) is not None
+        if pod.owner is not None and is_kept and not is_known:
+            self.unpaid_pods.add(pod.uid, pod.owner.uid)
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
         made_for = self._made_for(workload, left)
         uid, kind = workload["metadata"]["uid"], reference_of(workload)[:2]
-        made = MadePods(place_of(old), models_of(old), {pod.uid for pod in self.descendants.pods_of(workload)})
+        uids = {pod.uid for pod in self.descendants.pods_of(workload) if pod.uid not in self.unpaid_pods}
+        made = MadePods(place_of(old), models_of(old), uids)
         self.moved_pods.leave(uid, left, made, made_for)
         below = (uid_of(kept) for kept in self.descendants.all_below(uid, kind) if not isinstance(kept, Pod))
         self.moved_pods.depart(uid, revision_of(workload), made_for, self.informers.pods.store.resource_version, below)
@@ -276,12 +281,14 @@ class Cluster:
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None:
             # Its workload may have moved, and nobody has decided yet what stays.
-            group, place = self.moved_pods.of(old.uid), self.moved_pods.made_at(old.uid)
+            group = "" if old.uid in self.unpaid_pods else self.moved_pods.of(old.uid)
+            place = self.moved_pods.made_at(old.uid)
             if (paid := self.ownership.paid(old.plain())) is not None:
                 group, place = paid.group if group is None else group, place or paid.place
             if group is not None:
                 self.vanished.charge(old, group, place or place_of(old.plain()))
             self.moved_pods.forget(old.uid)
+            self.unpaid_pods.discard(old.uid)
         if _ties(old) != _ties(new):
             if old is not None and new is not None and self._is_first_payer(old.plain(), new.plain()):
                 self._take_in(new)

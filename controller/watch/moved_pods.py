@@ -3,19 +3,16 @@
 A workload may move on before the group that it left is counted again, and may even be deleted by then. Its pods were
 made for the group that they ran in when it moved for the first time. A pod that is seen after a move may have been made
 before it, as revisions tell. This file alone remembers that, and only while the process runs (`tests/model/moves.py`
-explores what follows). It remembers, too, which pods were nobody's when a group came to pay for what has them.
+explores what follows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from bizrq.workloads.labels import Models
-
-#: Stands for the group of a pod that was nobody's.
-NOBODY: Final = ""
 
 
 class _Departure(NamedTuple):
@@ -51,32 +48,14 @@ class MovedPods:
         self._maker: dict[str, str] = {}
         #: By object below a workload with departures, that workload.
         self._below: dict[str, str] = {}
-        #: The pods that were nobody's, with what has them, and the other way round.
-        self._nobodys: dict[str, str] = {}
-        self._had_by: dict[str, set[str]] = {}
 
     def of(self, uid: str) -> str | None:
         """Return the group that pays for a pod; None for one whose workload has not moved."""
         return self._groups.get(uid)
 
-    def is_nobodys(self, uid: str) -> bool:
-        """Return True for a pod that no group has paid for yet, though one pays for its owner now."""
-        return uid in self._nobodys
-
-    def nobodys_of(self, owner: str) -> Set[str]:
-        """Return the pods of an owner that no group has paid for yet."""
-        return self._had_by.get(owner, frozenset())
-
-    def take_in(self, uid: str, owner: str) -> None:
-        """Note that a pod was nobody's when a group came to pay for its owner, unless it is known as a group's."""
-        if uid not in self._groups:
-            self._groups[uid] = NOBODY
-            self._nobodys[uid] = owner
-            self._had_by.setdefault(owner, set()).add(uid)
-
     def made_at(self, uid: str) -> str:
         """Return the place of the workload that made a pod for the group that pays for it; "" if nobody noted that."""
-        made = self._made.get(self._maker.get(uid, ""), {}).get(self._groups.get(uid, NOBODY))
+        made = self._made.get(self._maker.get(uid, ""), {}).get(self._groups.get(uid, ""))
         return made.place if made is not None else ""
 
     def has_moved(self, workload: str) -> bool:
@@ -146,7 +125,6 @@ class MovedPods:
 
     def give(self, uid: str, group: str) -> None:
         """Note that a group pays for a pod from now on."""
-        self._drop_nobodys(uid)
         self._groups[uid] = group
 
     def release(self, uid: str) -> None:
@@ -155,7 +133,6 @@ class MovedPods:
 
     def forget(self, uid: str) -> None:
         """Forget a pod or a workload that is gone."""
-        self._drop_nobodys(uid)
         self._groups.pop(uid, None)
         self._moved.pop(uid, None)
         if (workload := self._maker.pop(uid, None)) is not None:
@@ -163,12 +140,6 @@ class MovedPods:
                 made.uids.discard(uid)
             self._drop(workload)
         self._drop(uid)
-
-    def _drop_nobodys(self, uid: str) -> None:
-        if (owner := self._nobodys.pop(uid, None)) is not None:
-            self._had_by[owner].discard(uid)
-            if not self._had_by[owner]:
-                del self._had_by[owner]
 
     def _note(self, uid: str, workload: str, group: str) -> None:
         if uid not in self._groups:

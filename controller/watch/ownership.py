@@ -5,7 +5,7 @@ This file alone applies `bizrq.workloads.ownership.payers` to what the informers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from bizrq.kube.informer import Informer
@@ -49,13 +49,13 @@ class Ownership:
     """Answers who pays for an object as the informers have it. Remembers payers until an owner changes."""
 
     def __init__(
-        self, informers: Informers, payers: RememberedPayers, registry: Registry, is_nobodys: Callable[[str], bool]
+        self, informers: Informers, payers: RememberedPayers, registry: Registry, unpaid: Container[str]
     ) -> None:
-        """`is_nobodys` is True for the uid of a pod that no group has paid for: it is left by none."""
+        """`unpaid` has the uids of the pods that no group has paid for: they are left by none."""
         self._informers = informers
         self._payers_gone = payers
         self._registry = registry
-        self.is_nobodys = is_nobodys
+        self._unpaid = unpaid
         self._resolver = informers.resolver
         #: What is above, by kind and namespace of the child, and all that it says of its controller.
         self._payers: dict[tuple[object, ...], _Above | None] = {}
@@ -69,7 +69,11 @@ class Ownership:
         """
         found = paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
         is_left = found is not None and found.reason is PayerReason.LEFTOVER
-        return None if is_left and self.is_nobodys(obj["metadata"]["uid"]) else found
+        return None if is_left and self.is_unpaid(obj) else found
+
+    def is_unpaid(self, obj: Object) -> bool:
+        """Return True for a pod that no group has paid for, though one pays for its owner."""
+        return obj["metadata"]["uid"] in self._unpaid
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""

@@ -187,7 +187,7 @@ class ReleaseTracker:
     def _record_release(self, old: Object, new: Object) -> None:
         """Charge an object to the group that paid until now if no owner keeps it from now on."""
         uid, was = new["metadata"]["uid"], self._ownership.paid(old)
-        if self._ownership.is_nobodys(uid):
+        if self._ownership.is_unpaid(new):
             return
         is_pod = reference_of(new)[:2] == POD
         known = self._payers.get(uid)
