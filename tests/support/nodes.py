@@ -115,7 +115,8 @@ class Agent:
             if not pod["spec"].get("schedulingGates"):
                 await self._bind(pod)
         elif status.get("phase") == "Pending":
-            await self._status(pod, "Running", "True")
+            # Somebody may have had it fail meanwhile.
+            await self._status(pod, "Running", "True", resourceVersion=metadata["resourceVersion"])
         elif status.get("phase") == "Running" and (seconds := _annotated(pod, RUN_SECONDS)) is not None:
             await asyncio.sleep(seconds)
             await self._status(pod, "Succeeded", "False")
@@ -147,7 +148,7 @@ class Agent:
         path = PODS.path(metadata["namespace"], metadata["name"])
         await self._client.request("DELETE", path, body=orjson.dumps(options))
 
-    async def _status(self, pod: Object, phase: str, ready: str) -> None:
+    async def _status(self, pod: Object, phase: str, ready: str, **preconditions: str) -> None:
         now = rfc3339(datetime.now(UTC))
         conditions = [
             {"type": name, "status": ready, "lastTransitionTime": now} for name in ("Ready", "ContainersReady")
@@ -155,7 +156,7 @@ class Agent:
         status: dict[str, Any] = {"phase": phase, "conditions": conditions, "startTime": now}
         metadata = pod["metadata"]
         kind = "application/strategic-merge-patch+json"
-        body = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        body = {"metadata": {"uid": metadata["uid"], **preconditions}, "status": status}
         await self._client.patch(
             PODS, metadata["name"], body, namespace=metadata["namespace"], subresource="status", content_type=kind
         )
