@@ -36,6 +36,7 @@ from webhooks.charging.authorization import Authorizer
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.notes import Notebook
+from webhooks.charging.recall import Recaller
 from webhooks.disclosure import Disclosure
 from webhooks.handlers.answer import Answer
 from webhooks.keepalive import ConnectionPacer
@@ -90,19 +91,28 @@ class Webhooks:
             if identity
             else None
         )
+        self.recaller = Recaller(self.store, journals, catalog=settings.catalog, measures=Measured())
         self.reserver = Reserver(
             self.store,
             catalog=settings.catalog,
             clock=clock,
             measures=Measured(),
-            journals=journals,
+            recaller=self.recaller,
             notebook=self.notebook,
         )
         self.resolver = ReferenceResolver(client, settings.registry)
         reviewer = SubjectAccessReviewer(client)
         authorizer = Authorizer(client, self.store, reviewer, settings.rights)
         self._handlers = handlers(
-            client, self.store, self.reserver, self.resolver, authorizer, self.payers, settings, namespace
+            client,
+            self.store,
+            self.reserver,
+            self.recaller,
+            self.resolver,
+            authorizer,
+            self.payers,
+            settings,
+            namespace,
         )
         self._disclosure = Disclosure(reviewer, clock, settings.controllers)
         self._pacer = ConnectionPacer(clock)
@@ -152,8 +162,9 @@ class Webhooks:
         self._draining = True
         if self._listener.is_open:
             self._listener.drain()
-            back = self.reserver.hand_back(self._clock() + max(seconds, _HAND_BACK))
-            await asyncio.gather(asyncio.sleep(seconds), back)
+            within = Deadline(self._clock() + max(seconds, _HAND_BACK), self._clock)
+            back = [] if self.notebook is None else [self.recaller.hand_back(self.notebook, within)]
+            await asyncio.gather(asyncio.sleep(seconds), *back)
 
     async def stop(self) -> None:
         """Report "draining" on /readyz, answer the reviews under way, then close."""

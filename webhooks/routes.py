@@ -22,6 +22,7 @@ from webhooks.charging.group_commit import Reserver
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers
+from webhooks.charging.recall import Recaller
 from webhooks.charging.reference_users import ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.handlers.answer import Admit, Answer, answer
@@ -43,6 +44,7 @@ def handlers(
     client: ObjectReader,
     groups: GroupReader,
     reserver: Reserver,
+    recaller: Recaller | None,
     resolver: ReferenceReader,
     authorizer: Authorizer,
     payers: PayerMemory,
@@ -61,6 +63,7 @@ def handlers(
         client=client,
         groups=groups,
         reserver=reserver,
+        recaller=recaller,
         authorizer=authorizer,
         payers=payers,
     )

@@ -11,6 +11,7 @@ from bizrq.workloads.kinds.registry import Registry
 from webhooks.charging.authorization import Authorizer
 from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.group_commit import Reserver
+from webhooks.charging.recall import Recaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +26,7 @@ class Context:
     client: ObjectReader
     groups: GroupReader
     reserver: Reserver
+    #: None where nothing is held ahead, as in a simulation.
+    recaller: Recaller | None
     authorizer: Authorizer
     payers: PayerMemory

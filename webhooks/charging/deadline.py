@@ -27,6 +27,10 @@ class Deadline:
     at: float
     clock: Callable[[], float] = time.monotonic
 
+    @property
+    def is_over(self) -> bool:
+        return self.clock() >= self.at
+
     def seconds_left(self) -> float:
         """Return the seconds until the deadline, never less than `LEAST_TIMEOUT`."""
         return max(LEAST_TIMEOUT, self.at - self.clock())

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -23,18 +22,7 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide, not_reconciled
-from bizrq.quota.allowance import (
-    NOTED,
-    Journal,
-    JournalUnreadable,
-    Line,
-    fold,
-    is_line_text,
-    lines_of,
-    needs_count,
-    needs_recall,
-    without_lines_of,
-)
+from bizrq.quota.allowance import NOTED, is_line_text, needs_count, needs_recall, without_lines_of
 from bizrq.quota.change import Charge
 from bizrq.quota.fair_share import must_be_free
 from bizrq.quota.new_reservation import with_cover
@@ -42,12 +30,14 @@ from bizrq.quota.reservation import parse_reservation
 from bizrq.quota.verdict import Denied, Granted, Reason, Verdict, name_ending, unreadable
 from bizrq.store import edit_backoff
 from bizrq.store.edit_backoff import EditBackoff
-from bizrq.store.journals import JournalStore
 from bizrq.store.ports import GroupWriter
 from bizrq.units.names import Catalog
 from bizrq.units.quantity import QuantityError
 from bizrq.units.slot import ReservationError
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.measures import Measures, Unmeasured
 from webhooks.charging.notes import Notebook
+from webhooks.charging.recall import Recaller, StillHeld, has_lines
 
 log = structlog.get_logger(__name__)
 
@@ -94,49 +84,10 @@ _WRITE_TIMEOUT = 10.0
 QUICKLY = 0.02
 
 
-#: Groups of which marked journals are remembered; those of others are marked again.
-_FINAL = 256
 #: Seconds between two looks at a group whose recalled notes are to be counted.
 _COUNT_WAIT = 0.25
-#: Groups to which a process that ends hands its allowances back at a time.
-_AT_ONCE = 8
 #: Seconds after which nothing more is kept of a group that nothing was asked of.
 IDLE = 60.0
-
-
-class Measures(Protocol):
-    """Is told of what is decided and written."""
-
-    def waited(self, seconds: float) -> None:
-        """A charge had its verdict, or ran out of time, so long after its arrival."""
-        ...
-
-    def decided(self, charges: int) -> None:
-        """So many charges were decided together."""
-        ...
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Return a context in which a group's status is written once."""
-        ...
-
-    def recalled(self, allowances: int) -> None:
-        """So many allowances of a group were taken back."""
-        ...
-
-
-class _Unmeasured:
-    def waited(self, seconds: float) -> None: ...
-
-    def decided(self, charges: int) -> None: ...
-
-    def writing(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def recalled(self, allowances: int) -> None: ...
-
-
-class StillHeld(Exception):
-    """What processes hold ahead of a group cannot be taken back now."""
 
 
 @dataclass(eq=False, slots=True)
@@ -203,13 +154,13 @@ class Reserver:
         pace: float = PACE,
         patience: float = PATIENCE,
         measures: Measures | None = None,
-        journals: JournalStore | None = None,
+        recaller: Recaller | None = None,
         notebook: Notebook | None = None,
     ) -> None:
         """`now` is the time of day in milliseconds; `clock` is what deadlines are in, in seconds.
 
-        `journals` are those of all processes: without them nothing is recalled. With a `notebook` this process admits
-        by its allowances.
+        Without a `recaller` nothing that processes hold ahead is taken back. With a `notebook` this process admits by
+        its allowances.
         """
         self._store = store
         self._catalog = catalog
@@ -217,8 +168,8 @@ class Reserver:
         self._clock = clock
         self._pace = pace
         self._patience = patience
-        self._measures = measures or _Unmeasured()
-        self._journals = journals
+        self._measures = measures or Unmeasured()
+        self._recaller = recaller
         self._notebook = notebook
         #: Queues that are being served.
         self._queues: dict[str, _Queue] = {}
@@ -227,8 +178,6 @@ class Reserver:
         #: Queues that hold an account, the latest written last.
         self._with_account: dict[_Queue, None] = {}
         self._backoff = EditBackoff(clock)
-        #: By group: the journals that were marked for lines that are not dropped yet, by holder and epoch.
-        self._final: dict[str, dict[tuple[str, int], Journal]] = {}
         self.writes = 0
         self.conflicts = 0
 
@@ -388,10 +337,10 @@ class Reserver:
                     stored = None
                     continue
                 # Take back what processes hold ahead, before anybody is refused for it.
-                if stored is not None and self._journals is not None:
+                if stored is not None and self._recaller is not None:
                     held = map(partial(self._would_recall, stored), batch, verdicts)
                     if any(held):
-                        stored, fresh = await self._recall(stored, self._left(_last(batch))), True
+                        stored, fresh = await self._recaller.recall(stored, self._left(_last(batch))), True
                         continue
                 # Store.
                 if stored is not None and account is not None:
@@ -414,7 +363,7 @@ class Reserver:
 
     def _would_recall(self, stored: GroupObject, pending: _Pending, verdict: Verdict) -> bool:
         """Return True where a charge is refused for want of what processes hold ahead."""
-        if not isinstance(verdict, Denied) or not _has_lines(stored):
+        if not isinstance(verdict, Denied) or not has_lines(stored):
             return False
         account = wire.account_of(stored, self._catalog)
         return needs_recall(account, with_cover(account, pending.charge), self._now())
@@ -432,102 +381,6 @@ class Reserver:
             else:
                 pending.counts_until = 0.0
         return waits
-
-    async def recall(self, stored: GroupObject, deadline: float) -> Denied | None:
-        """Take back what processes hold ahead of a group that is to change; returns why that did not succeed."""
-        if not _has_lines(stored) or self._journals is None:
-            return None
-        while self._clock() < deadline:
-            try:
-                known = await self._store.read(stored.name, self._left(deadline))
-                if known is not None and _has_lines(known):
-                    known = await self._recall(known, self._left(deadline))
-                    if _has_lines(known):
-                        raise StillHeld("the journals of some are gone")
-            except Conflict:
-                continue
-            except (ApiError, Unreachable, StillHeld) as error:
-                log.warning("allowances not recalled", group=stored.name, error=str(error))
-                break
-            else:
-                return None
-        return Denied(Reason.BUSY, f"quota {stored.name}: what processes hold ahead is not back yet: try again")
-
-    async def hand_back(self, deadline: float) -> None:
-        """Admit nothing more by allowances, and drop those of this process, until the deadline.
-
-        What is left then, the controller takes back once this process does not run any more.
-        """
-        if self._notebook is None:
-            return
-        await self._notebook.close()
-        held = [group.name for group in self._store.values() if self._notebook.holds(group)]
-        at_once = asyncio.Semaphore(_AT_ONCE)
-
-        async def of(group: str) -> bool:
-            async with at_once:
-                return await self._hand_back(group, deadline)
-
-        done = await asyncio.gather(*map(of, held))
-        log.info("allowances handed back", groups=sum(done), left=len(held) - sum(done))
-
-    async def _hand_back(self, group: str, deadline: float) -> bool:
-        """Return True once the group has no line of this process."""
-        notebook = self._notebook
-        while notebook is not None and self._clock() < deadline:
-            try:
-                known = await self._store.read(group, self._left(deadline))
-                if known is not None and notebook.holds(known):
-                    await self._recall(known, self._left(deadline), notebook.name)
-            except Conflict:
-                continue
-            except (ApiError, Unreachable, StillHeld) as error:
-                log.warning("allowance not handed back", group=group, error=str(error))
-                break
-            else:
-                return True
-        return False
-
-    async def _recall(self, stored: GroupObject, timeout: float, holder: str = "") -> GroupObject:
-        """Drop all lines of this version of the group, or one holder's, and keep what is noted by them as entries.
-
-        Returns the group as it was written. Raises StillHeld where none can be dropped, besides what writes of a status
-        and of a journal raise.
-        """
-        if self._journals is None:
-            raise StillHeld("this process recalls nothing")
-        try:
-            account = wire.account_of(stored, self._catalog)
-            entries = list(account.entries())
-            lines = [line for line in lines_of(entries) if holder in ("", line.holder)]
-            final = await self._finals(self._journals, stored.name, lines)
-        except (GroupUnreadable, ReservationError, JournalUnreadable) as error:
-            raise StillHeld(str(error)) from None
-        if not final:
-            raise StillHeld("the journals are gone")
-        for line in lines:
-            if line.holder in final:
-                entries, _ = fold(entries, line, final[line.holder].after(stored.name, line), noted=True)
-        with self._measures.writing():
-            made = await self._store.write_status(stored.name, wire.with_reservations(stored, entries), timeout)
-        self._final.pop(stored.name, None)
-        return made
-
-    async def _finals(self, journals: JournalStore, group: str, lines: list[Line]) -> dict[str, Journal]:
-        """Mark the journals of these lines and return them by name, but for those that are gone.
-
-        What a marked journal has noted is final. So a write that was too late for its version marks none again.
-        """
-        known = self._final.pop(group, {})
-        final = {line.holder: known[key] for line in lines if (key := (line.holder, line.epoch)) in known}
-        marked = await journals.recall(group, [line for line in lines if line.holder not in final])
-        # Whoever writes the group next drops these lines, the controller among them.
-        self._measures.recalled(len(marked))
-        final |= marked
-        self._final[group] = {(line.holder, line.epoch): final[line.holder] for line in lines if line.holder in final}
-        while len(self._final) > _FINAL:
-            del self._final[next(iter(self._final))]
-        return final
 
     async def _write(
         self, group: str, queue: _Queue, stored: GroupObject, account: Account, timeout: float
@@ -573,8 +426,7 @@ class Reserver:
         return account if made is stored else None
 
     def _left(self, deadline: float) -> float:
-        """Return the seconds until the deadline; a tenth at least, so that what begins is not cut off at once."""
-        return max(0.1, deadline - self._clock())
+        return Deadline(deadline, self._clock).seconds_left()
 
     def _decide(
         self, group: str, stored: GroupObject | None, batch: list[_Pending], account: Account | None
@@ -629,10 +481,6 @@ def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
         return False
     counted = stored.status.counted_at.get(charge.pending_write.kind, "")
     return counted.isascii() and counted.isdigit() and int(counted) > charge.room.revision
-
-
-def _has_lines(stored: GroupObject) -> bool:
-    return any(map(is_line_text, stored.status.reservations))
 
 
 def _if_of_a_line(stored: GroupObject) -> Denied | None:

@@ -92,7 +92,7 @@ class GroupHandler:
         )
         if stored is not None and not request.dry_run:
             # What is noted by an allowance is decided on the group as it was.
-            if (busy := await self._context.reserver.recall(stored, deadline.at)) is not None:
+            if (busy := await self._recall(stored, deadline)) is not None:
                 return Answer(busy)
             await self._context.reserver.request_hold(stored, deadline.at)
         verdict = await self._charge_parent(request, change, stored, deadline)
@@ -183,6 +183,11 @@ class GroupHandler:
         except GroupUnreadable:
             return Group(stored.name, stored.parent, {})
 
+    async def _recall(self, stored: GroupObject, deadline: Deadline) -> Denied | None:
+        """Take back what processes hold ahead of a group; returns why that did not succeed."""
+        recaller = self._context.recaller
+        return await recaller.recall_all(stored, deadline) if recaller is not None else None
+
     async def _children(self, new: Group, old: Group | None) -> list[Group]:
         """Return the children to check an update's new names against, reserved ones included."""
         if old is None or not set(new.hard) - set(old.hard):
@@ -199,7 +204,7 @@ class GroupHandler:
             )
         ) is not None:
             return denied
-        if not request.dry_run and (busy := await self._context.reserver.recall(stored, deadline.at)) is not None:
+        if not request.dry_run and (busy := await self._recall(stored, deadline)) is not None:
             return busy
         promised = [entry.slot for entry in without_lines(wire.reservations_of(stored))]
         children = {child.name for child in await self._context.groups.children(stored.name)}

@@ -127,6 +127,7 @@ class DryRun:
             self._reader,
             self._groups,
             self._reserver,
+            None,
             self._resolver,
             authorizer,
             self._payers,

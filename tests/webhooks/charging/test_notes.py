@@ -20,8 +20,10 @@ from tests.support.language import NOW, create, res, update
 from tests.support.objects import NAMESPACES
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api
+from webhooks.charging.deadline import Deadline
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.notes import Notebook
+from webhooks.charging.recall import Recaller
 
 SYSTEM = "bizrq-system"
 
@@ -59,8 +61,17 @@ def other(api: Api) -> Reserver:
         clock=clock,
         now=lambda: NOW - LIFETIME,
         catalog=CATALOG,
-        journals=JournalStore(api.client, SYSTEM),
+        recaller=recaller(api.client),
     )
+
+
+def recaller(client: KubeClient) -> Recaller:
+    return Recaller(GroupStore(client), JournalStore(client, SYSTEM), catalog=CATALOG)
+
+
+def within(seconds: float = 8.0) -> Deadline:
+    clock = asyncio.get_running_loop().time
+    return Deadline(clock() + seconds, clock)
 
 
 def soon(seconds: float = 8.0) -> float:
@@ -210,12 +221,13 @@ async def test_a_process_that_ends_hands_its_lines_back_and_no_others(
     api: Api, store: GroupStore, notebook: Notebook, through: KubeClient
 ) -> None:
     clock = asyncio.get_running_loop().time
+    back = Recaller(store, JournalStore(through, SYSTEM), catalog=CATALOG)
     ends = Reserver(
         store,
         clock=clock,
         now=lambda: NOW - LIFETIME,
         catalog=CATALOG,
-        journals=JournalStore(through, SYSTEM),
+        recaller=back,
         notebook=notebook,
     )
     beside = await JournalStore(api.client, SYSTEM).create("beside")
@@ -229,7 +241,7 @@ async def test_a_process_that_ends_hands_its_lines_back_and_no_others(
     assert notebook.notes == 1
     under_way = asyncio.create_task(ends.reserve("nlp", create("late", "cpu=2"), soon()))
     await asyncio.sleep(0)
-    await ends.hand_back(soon())
+    await back.hand_back(notebook, within())
     assert isinstance(await under_way, Granted)
     left = {name: await api.entries(name) for name in ("nlp", "cv")}
     assert [[entry.slot.name for entry in each if is_line(entry)] for each in left.values()] == [[beside.name]] * 2
@@ -248,7 +260,7 @@ async def test_an_edit_waits_for_the_line_of_a_journal_that_is_gone(
     await api.client.delete(LEASES, gone.name, SYSTEM)
     lines = [Line(holder, group.resource_version, 1, res("cpu=6")).entry for holder in (notebook.name, gone.name)]
     stored = await api.count("nlp", *lines)
-    busy = await other(api).recall(stored, soon())
+    busy = await recaller(api.client).recall_all(stored, within())
     assert busy is not None
     assert busy.reason is Reason.BUSY
     assert [entry.slot.name for entry in await api.entries("nlp")] == [gone.name]
@@ -258,7 +270,6 @@ async def test_a_recall_that_was_too_late_for_its_version_marks_no_journal_again
     api: Api, store: GroupStore, notebook: Notebook, through: KubeClient, proxy: Proxy
 ) -> None:
     """A marked journal is final: in a busy group a recall has only the group itself to write again."""
-    clock = asyncio.get_running_loop().time
     await api.group("nlp", cpu="100")
     await give(api, store, notebook, "cpu=6")
     assert await notebook.admit("nlp", create("noted", "cpu=2"), soon(), None) is not None
@@ -271,10 +282,7 @@ async def test_a_recall_that_was_too_late_for_its_version_marks_no_journal_again
             await api.client.patch(GROUPS, "nlp", {"metadata": {"labels": {"race": str(races)}}})
 
     proxy.before.append(write_meanwhile)
-    late = Reserver(
-        GroupStore(through), clock=clock, now=lambda: NOW, catalog=CATALOG, journals=JournalStore(through, SYSTEM)
-    )
-    assert await late.recall(await api.read("nlp"), soon()) is None
+    assert await recaller(through).recall_all(await api.read("nlp"), within()) is None
     assert races == 0
     assert proxy.sent("PATCH", notebook.name) == 1
     assert [(entry.slot.name, is_noted(entry)) for entry in await api.entries("nlp")] == [("noted", True)]

@@ -23,6 +23,7 @@ from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.notes import Notebook
+from webhooks.charging.recall import Recaller
 
 SYSTEM = "bizrq-system"
 HARD = 60
@@ -42,7 +43,12 @@ class Process:
         now = lambda: NOW - LIFETIME  # noqa: E731 short
         self.notebook = Notebook(journals, self.store, identity=identity, catalog=CATALOG, now=now, clock=clock)
         self.reserver = Reserver(
-            self.store, clock=clock, now=now, catalog=CATALOG, journals=journals, notebook=self.notebook
+            self.store,
+            clock=clock,
+            now=now,
+            catalog=CATALOG,
+            recaller=Recaller(self.store, journals, catalog=CATALOG),
+            notebook=self.notebook,
         )
         self.identity = identity
 
