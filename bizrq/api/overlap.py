@@ -1,7 +1,7 @@
-"""The BizGroupOverlap on the wire: whose pods Kubernetes' controllers may not replace for now, and the policy on it.
+"""The BizGroupOverlap on the wire: whose pods nobody may replace for now, and the policy on it.
 
-While a group is over its quota through pods that are ending, or through a rollout that takes long, a controller's new
-pod is rejected as by native quota, and the controller retries. The API server decides that by itself: no webhook is
+While a group is over its quota through pods that are ending, or through a rollout that takes long, a new pod in their
+place is rejected as by native quota, whoever makes it. A controller retries. The API server decides that by itself: no webhook is
 called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object that makes
 the pods, such as a ReplicaSet, or the `version_key` of what makes a ReplicaSet for each version; the value is the text
 of the rejection.
@@ -81,7 +81,7 @@ def policy() -> dict[str, Any]:
         NAME,
         [policies.rule("", ["pods"], "CREATE", versions=["v1"])],
         [rejected],
-        conditions={"made-by-kubernetes": BUILT_IN, "listed": listed},
+        conditions={"listed": listed},
         param_kind={"apiVersion": API_VERSION, "kind": KIND},
         fails_open=True,
     )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
+
+#: The longest span that Kubernetes can hold, in seconds. It counts nanoseconds in 64 bits: with a longer grace the
+#: `deletionTimestamp` wraps around, centuries into the past (kubernetes apiserver pkg/registry/rest/delete.go).
+LONGEST: Final = (2**63 - 1) // 1_000_000_000
 
 
 class TimestampError(ValueError):

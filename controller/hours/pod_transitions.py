@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bizrq.hours.metering import Interval, UsageRate
-from bizrq.units.times import parse_timestamp
+from bizrq.units.times import LONGEST, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from controller.hours.allocations import workload_name
 from controller.hours.pod_rates import PodRates
@@ -124,5 +124,9 @@ def _deletion(pod: Pod) -> tuple[int | None, int | None]:
     metadata = (pod.rest or {}).get("metadata", {})
     if metadata.get("deletionTimestamp") is None:
         return None, None
+    grace = int(metadata.get("deletionGracePeriodSeconds") or 0)
+    if grace > LONGEST:
+        # The time that is stored means nothing.
+        return None, None
     latest = parse_timestamp(metadata["deletionTimestamp"])
-    return latest - 1000 * int(metadata.get("deletionGracePeriodSeconds") or 0), latest
+    return latest - 1000 * grace, latest

@@ -16,7 +16,7 @@ from controller.usage.usage_cache import GroupUsage
 
 
 def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
-    """Return the text of the rejection by the key of each object whose pods Kubernetes' controllers may not replace.
+    """Return the text of the rejection by the key of each object whose pods nobody may replace.
 
     A workload is among them while pods run besides those that it declares, and take some of what the group lacks. With
     a Deployment all its ReplicaSets are, or each new version would bring pods that are not listed yet.

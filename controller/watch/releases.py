@@ -207,11 +207,16 @@ class ReleaseTracker:
 
     def _give_up(self, uid: str, group: str) -> None:
         """Forget what a group remembers of an object and of those below it, but for pods."""
-        self._payers.give_up(group, uid)
-        for each in tuple(self._descendants.owned_by(uid)):
-            child = self._stored(each)
-            if child is not None and reference_of(child)[:2] != POD:
-                self._give_up(each, group)
+        left, known = [uid], {uid}
+        while left:
+            owner = left.pop()
+            self._payers.give_up(group, owner)
+            for each in tuple(self._descendants.owned_by(owner)):
+                child = self._stored(each)
+                # Owners may name each other.
+                if child is not None and reference_of(child)[:2] != POD and each not in known:
+                    known.add(each)
+                    left.append(each)
 
     def _record_another_selector(self, old: Object, new: Object) -> None:
         """Charge what an owner's selector no longer matches to the group that paid until now."""

@@ -289,6 +289,9 @@ def is_live(pod: Object, now: float) -> bool:
     if not is_bound(pod):
         return False
     grace, at = metadata.get("deletionGracePeriodSeconds") or 0, _seconds(metadata["deletionTimestamp"])
+    if grace * 10**9 >= 2**63:
+        # The API server's time has wrapped around, and no kubelet ends such a pod.
+        return True
     # A finalizer keeps a pod that is deleted by force: its node stops it with its own grace.
     return now < at + (grace if grace > 0 else own_grace(pod))
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.units.slot import Slot
-from bizrq.units.times import parse_timestamp
+from bizrq.units.times import LONGEST, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices import cards, dra, hami, models
@@ -99,7 +99,7 @@ def is_counted_pod(pod: Object, now: int) -> bool:
     if status.get("phase") in ("Succeeded", "Failed"):
         return False
     deleted, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
-    if not isinstance(deleted, str) or not isinstance(grace, int):
+    if not isinstance(deleted, str) or not isinstance(grace, int) or grace > LONGEST:
         return True
     # The grace period is in the timestamp already; Kubernetes adds it again when it counts.
     return now <= parse_timestamp(deleted) + grace * 1000

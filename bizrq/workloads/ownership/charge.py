@@ -92,8 +92,8 @@ def weigh(
     pod that was resized in place would be free at any size.
     """
     stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
-    fresh = [pod for pod, found in stages if found is Stage.FRESH]
-    ending = [pod for pod, found in stages if found is Stage.ENDING]
+    fresh, replaced = _awaited(declared, [pod for pod, found in stages if found is Stage.FRESH])
+    ending = [*(pod for pod, found in stages if found is Stage.ENDING), *replaced]
     spared = free(fresh, declared, now) if surges else []
     there, at_no_cost = cost_of(fresh), smaller(cost_of(spared), demand)
     charge = slot_charge(
@@ -114,6 +114,26 @@ def weigh(
         tuple(fresh),
         min((*ends, *(end for end in (until(spared),) if end is not None)), default=None),
     )
+
+
+def _awaited(declared: int, fresh: list[Held]) -> tuple[list[Held], list[Held]]:
+    """Return the fresh pods, and those apart that are being deleted and not awaited, since others run in their place.
+
+    A controller awaits no more pods than are declared. A tenant may change whether it awaits any, to and fro.
+    """
+    beyond = number_of(fresh) - declared
+    if beyond <= 0 or not any(pod.life.is_being_deleted for pod in fresh):
+        return fresh, []
+    kept: list[Held] = []
+    replaced: list[Held] = []
+    for pod in fresh:
+        many = min(pod.many, beyond) if pod.life.is_being_deleted else 0
+        if many > 0:
+            replaced.append(pod.some(many))
+            beyond -= many
+        if many < pod.many:
+            kept.append(pod.some(pod.many - many))
+    return kept, replaced
 
 
 def number_of(pods: Iterable[Held]) -> int:

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from bizrq.units.times import TimestampError, parse_timestamp
+from bizrq.units.times import LONGEST, TimestampError, parse_timestamp
 from bizrq.workloads.validation import MAX_COUNT
 
 #: The phases of pods that have ended.
@@ -41,8 +41,9 @@ class Life:
     """The fields of a pod that decide if it is live.
 
     `deleted` is `metadata.deletionTimestamp`, to which the API server has already added the grace. `grace` is
-    `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable. `own_grace` is
-    `spec.terminationGracePeriodSeconds`. `gone` is the moment at which the pod was found missing from the API.
+    `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable, or so long that `deleted` is wrong.
+    `own_grace` is `spec.terminationGracePeriodSeconds`. `gone` is the moment at which the pod was found missing from the
+    API.
     """
 
     phase: str | None = None
@@ -85,7 +86,7 @@ def life_from(
         node or None,
         created,
         _deleted(metadata.get("deletionTimestamp")),
-        _span(metadata.get("deletionGracePeriodSeconds")),
+        _grace(metadata.get("deletionGracePeriodSeconds")),
         _own_grace(spec.get("terminationGracePeriodSeconds")),
         gone,
     )
@@ -150,6 +151,12 @@ def _deleted(text: object) -> int | None:
         return None
     found = _time(text)
     return found if found is not None else MAX_COUNT * 1_000_000
+
+
+def _grace(seconds: object) -> int | None:
+    """Return the grace of a deletion; None for one that is so long that the deletion never ends by the clock."""
+    span = _span(seconds)
+    return span if span is not None and span <= LONGEST * 1000 else None
 
 
 def _span(seconds: object) -> int | None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from bizrq.units import quantity
 from bizrq.units.quantity import NANO, QuantityError
+from bizrq.units.times import LONGEST
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.validation import (
     child_path,
@@ -44,7 +45,6 @@ COUNTED: Final = (
 COUNTED_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "securityContext")
 
 #: The longest grace period that the API has room for, in seconds.
-_MAX_GRACE: Final = 2**63 - 1
 
 #: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
@@ -132,9 +132,11 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
 def grace_problem(spec: Mapping[str, Any], path: str) -> tuple[str, ...]:
     """Return why the grace period of a pod cannot be read; nothing if it can."""
     grace = spec.get("terminationGracePeriodSeconds")
-    if grace is None or (type(grace) is int and 0 <= grace <= _MAX_GRACE):
+    if grace is None or (type(grace) is int and 0 <= grace <= LONGEST):
         return ()
     where, shown = f"{path}.terminationGracePeriodSeconds", describe_value(grace)
+    if type(grace) is int and grace > LONGEST:
+        return (f"{where}: must be at most {LONGEST} seconds, not {shown}",)
     return (f"{where}: must be a whole number of seconds from 0, not {shown}",)
 
 

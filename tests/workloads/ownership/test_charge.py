@@ -74,6 +74,16 @@ def test_pods_that_are_declared_and_not_there_come_besides_larger_old_ones():
     assert weigh(res("cpu=5"), 5, held, NOW, surges=True, per_pod=res("cpu=1")).charge == res("cpu=5")
 
 
+@pytest.mark.parametrize(("declared", "ends"), [(5, 0), (4, 1), (0, 2)])
+def test_no_more_pods_are_awaited_than_are_declared(declared, ends):
+    """Others run in the place of the rest: whoever waits for a pod that is being deleted makes none meanwhile."""
+    awaited = Held("a", "v1", Life(node="n", deleted=NOW), res("cpu=1"), awaited=True, many=2)
+    found = weigh(res(f"cpu={declared}"), declared, [awaited, *pods("3 of v2 young")], NOW, surges=True)
+    assert sum(pod.many for pod in found.ending) == ends
+    assert found.charge == res(f"cpu={max(5, declared)}")
+    assert found.free == ()
+
+
 def test_surge_that_is_counted_is_not_free():
     held = pods("5 of v1, 2 of v2 young")
     assert weigh(res("cpu=5"), 5, held, NOW, surges=False).charge == res("cpu=7")

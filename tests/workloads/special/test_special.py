@@ -382,6 +382,8 @@ UNREADABLE = [
         "replicas": 30}}]), "canary.steps[0].setCanaryScale.replicas: must be a whole number", 30),
     ("the grace period", deployment(2, template("cpu=1", terminationGracePeriodSeconds=-1)),
      "spec.template.spec.terminationGracePeriodSeconds: must be a whole number of seconds from 0, not -1", 2),
+    ("a grace that wraps around", deployment(2, template("cpu=1", terminationGracePeriodSeconds=9_223_372_037)),
+     "spec.template.spec.terminationGracePeriodSeconds: must be at most 9223372036 seconds, not 9223372037", 2),
 ]  # fmt: skip
 
 
