@@ -139,6 +139,8 @@ _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
 _CHANGED = {"name": "charge-changed", "expression": CHARGED}
 _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
+_REQUIRED = {"key": REQUIRED, "operator": "In", "values": ["true"]}
+_NOT_REQUIRED = {**_REQUIRED, "operator": "NotIn"}
 
 
 def referred(settings: Settings) -> str:
@@ -316,7 +318,6 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
     charged = [_written(adapter) for adapter in registry.charged]
     for_payer = made_for_payer(registry)
     conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
-    required = {"key": REQUIRED, "operator": "In", "values": ["true"]}
     pods = [
         _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
         _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
@@ -337,8 +338,9 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
         *_grown(registry, managed),
         *_leaving(registry, managed),
         *_edited(registry, managed),
+        *_added(registry, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
-        Webhook("required", WORKLOADS, charged, conditions, [required, _UNLABELLED, *managed], [_UNLABELLED]),
+        Webhook("required", WORKLOADS, charged, conditions, [_REQUIRED, _UNLABELLED, *managed], [_UNLABELLED]),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
         Webhook(
             "resize",
@@ -407,6 +409,26 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "below-what-pays", "expression": is_made},
     ]
     return [Webhook("edited", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED], fails_open=True)]
+
+
+def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+    """Review what somebody adds below a workload that pays: a new child, or an object that gets such an owner.
+
+    Few of these have a label of their own, and the group of their owner pays for them. Fails open: the recount counts
+    what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
+    """
+    makers, children = _families(registry)
+    grown = set[tuple[str, str]]().union(*(a.grows for a in registry.charged))
+    rules = [_written(each) for each in children if (each.group, each.kind) not in grown]
+    if not rules:
+        return []
+    conditions = [
+        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        {"name": "made-by-what-pays", "expression": _owned("object", makers)},
+        {"name": "new-there", "expression": f"request.operation == 'CREATE' || !({_owned('oldObject', makers)})"},
+    ]
+    namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]
+    return [Webhook("added", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)]
 
 
 def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:

@@ -25,6 +25,7 @@ from webhooks.charging.payers import Payers
 from webhooks.charging.recall import Recaller
 from webhooks.charging.reference_users import ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims
+from webhooks.charging.shared_lists import SharedLists
 from webhooks.handlers.answer import Admit, Answer, answer
 from webhooks.handlers.autoscalers import AutoscalerHandler
 from webhooks.handlers.claims import ClaimHandler
@@ -61,6 +62,7 @@ def handlers(
         resolver=resolver,
         confirmation=confirmation,
         client=client,
+        lists=SharedLists(client),
         groups=groups,
         reserver=reserver,
         recaller=recaller,

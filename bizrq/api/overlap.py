@@ -1,10 +1,10 @@
 """The BizGroupOverlap on the wire: whose pods nobody may replace for now, and the policy on it.
 
 While a group is over its quota through pods that are ending, or through a rollout that takes long, a new pod in their
-place is rejected as by native quota, whoever makes it. A controller retries. The API server decides that by itself: no webhook is
-called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object that makes
-the pods, such as a ReplicaSet, or the `version_key` of what makes a ReplicaSet for each version; the value is the text
-of the rejection.
+place is rejected as by native quota, whoever makes it. A controller retries. The API server decides that by itself: no
+webhook is called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object
+that makes the pods, such as a ReplicaSet, or the `version_key` of what makes a ReplicaSet for each version; the value
+is the text of the rejection.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ OF_NAMESPACES = {
     (LABEL, "Exists"): "with a default group",
     (LABEL, "DoesNotExist"): "without a default group",
     (REQUIRED, "In"): "that require a group",
+    (REQUIRED, "NotIn"): "that require none",
 }
 OF_OBJECTS = {(LABEL, "Exists"): "with the label", (LABEL, "DoesNotExist"): "without the label"}
 

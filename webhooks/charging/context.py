@@ -12,6 +12,7 @@ from webhooks.charging.authorization import Authorizer
 from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.group_commit import Reserver
 from webhooks.charging.recall import Recaller
+from webhooks.charging.shared_lists import SharedLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Context:
     resolver: ReferenceReader
     confirmation: Confirmation
     client: ObjectReader
+    lists: SharedLists
     groups: GroupReader
     reserver: Reserver
     #: None where nothing is held ahead, as in a simulation.

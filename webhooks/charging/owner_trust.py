@@ -172,9 +172,7 @@ class OwnerTrust:
         made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
         passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, revision = await self._context.client.list(
-            resource_of(family.adapter), namespace, timeout=deadline.seconds_left()
-        )
+        stored, revision = await self._context.lists.of(resource_of(family.adapter), deadline, namespace)
         items = [
             item
             for item in stored

@@ -41,8 +41,7 @@ async def list_stored(
     """
     for resource in resources:
         with suppress(NotFound):
-            timeout = deadline.seconds_left()
-            objects, _ = await context.client.list(resource, namespace, label_selector=label_selector, timeout=timeout)
+            objects, _ = await context.lists.of(resource, deadline, namespace, label_selector)
             return objects
     return []
 

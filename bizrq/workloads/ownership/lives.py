@@ -42,8 +42,7 @@ class Life:
 
     `deleted` is `metadata.deletionTimestamp`, to which the API server has already added the grace. `grace` is
     `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable, or so long that `deleted` is wrong.
-    `own_grace` is `spec.terminationGracePeriodSeconds`. `gone` is the moment at which the pod was found missing from the
-    API.
+    `own_grace` is `spec.terminationGracePeriodSeconds`. `gone` is when the pod was found missing from the API.
     """
 
     phase: str | None = None

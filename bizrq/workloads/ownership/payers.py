@@ -210,7 +210,10 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     if found is None or found.gone is None or found.place.split("/")[1] != namespace_name(top):
         return None
     created = _created(top)
-    return found if created is None or created <= found.gone + LATE else None
+    if created is None or created <= found.gone:
+        return found
+    # What its controller makes late names its group, or none: another one has admitted this.
+    return found if created <= found.gone + LATE and _label(top) in (None, found.group) else None
 
 
 def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Takes = anywhere) -> PayingOwner | None:

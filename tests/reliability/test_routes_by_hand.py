@@ -1,0 +1,175 @@
+"""Routes of children that a person makes by hand: below an owner that pays, without a label, or in place of others.
+
+Their namespaces have no default group, so that a child without a label names no group. In each a tenant with the role
+`edit` tries to have a group charged beyond its four cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from bizrq.api import group as wire
+from bizrq.kube.client import Resource
+from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    for_a_while,
+    gone,
+    has_running,
+    may_operate,
+    owned,
+    pod,
+    ray_cluster,
+    replica_set,
+)
+from tests.support.cluster import eventually
+from tests.support.live_pods import LivePods
+from tests.support.objects import PODS, RAYCLUSTERS, REPLICASETS, TFJOBS, Object, group, tfjob
+from tests.support.tenant import Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MANY, ROUNDS = 12, 4
+
+
+async def used(tenant: Tenant, name: str) -> int:
+    status = wire.from_dict(await tenant.admin.get(GROUPS, name)).status
+    return int((status.used or {}).get("limits.cpu", "-1"))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(tenant: Tenant, unique: str) -> AsyncIterator[str]:
+    """Another group of four cores."""
+    name = f"{tenant.name}-{unique}"
+    await tenant.admin.create(GROUPS, group(name, cpu="4"))
+
+    async def is_counted() -> bool:
+        return await used(tenant, name) == 0
+
+    await eventually(is_counted, 30, "the other group is counted")
+    yield name
+
+
+def unlabelled(tenant: Tenant, kind: str, name: str, uid: str, version: str = "apps/v1") -> list[Object]:
+    pods = [pod(tenant, f"p{n}", label=None, app="x", slow=True) for n in range(MANY)]
+    return [owned(each, kind, name, uid, version) for each in pods]
+
+
+async def test_pods_without_a_label_below_a_replica_set(tenant: Tenant, live: LivePods) -> None:
+    """Its controller ends those that are too many, which takes them a day."""
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 1, slow=True))
+    await tenant.running(1)
+    await attempts(
+        tenant.create(PODS, each) for each in unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
+    )
+    await live.settled()
+
+
+async def test_pods_without_a_label_below_what_no_controller_reads(tenant: Tenant, live: LivePods) -> None:
+    await may_operate(tenant, RAYCLUSTERS)
+    uid = (await tenant.create(RAYCLUSTERS, ray_cluster(tenant, "own", 0)))["metadata"]["uid"]
+    pods = unlabelled(tenant, "RayCluster", "own", uid, RAYCLUSTERS.api_version)
+    assert await attempts(tenant.create(PODS, each) for each in pods) <= 4
+    await live.settled()
+
+
+async def test_pods_that_get_an_owner(tenant: Tenant, live: LivePods) -> None:
+    """They were nobody's when they were made."""
+    await may_operate(tenant, RAYCLUSTERS)
+    uid = (await tenant.create(RAYCLUSTERS, ray_cluster(tenant, "own", 0)))["metadata"]["uid"]
+    pods = unlabelled(tenant, "RayCluster", "own", uid, RAYCLUSTERS.api_version)
+    for each in pods:
+        await tenant.create(PODS, {**each, "metadata": {**each["metadata"], "ownerReferences": []}})
+    changes = [{"metadata": {"ownerReferences": each["metadata"]["ownerReferences"]}} for each in pods]
+    names = [each["metadata"]["name"] for each in pods]
+    given = [tenant.patch(PODS, name, change) for name, change in zip(names, changes, strict=True)]
+    assert await attempts(given) <= 4
+    await asyncio.sleep(2)
+    assert await used(tenant, tenant.name) <= 4
+
+
+async def test_pods_without_a_label_below_what_another_group_pays_for(tenant: Tenant, other: str) -> None:
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 0, slow=True, label=other))
+    await attempts(
+        tenant.create(PODS, each) for each in unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
+    )
+    await asyncio.sleep(3)
+    assert await used(tenant, other) <= 4
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["collected", "kept by another owner"])
+@pytest.mark.parametrize("labelled", [False, True], ids=["without a label", "of another group"])
+async def test_pods_that_name_an_owner_which_has_just_gone(
+    tenant: Tenant, other: str, kept: bool, labelled: bool
+) -> None:
+    """A controller that is late makes such pods, and the group pays for those."""
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 0, slow=True, label=other))
+    await tenant.delete(REPLICASETS, "rs", "Background")
+    await gone(tenant, REPLICASETS, "rs")
+    # A pod's creation is known to the second.
+    await asyncio.sleep(1)
+    pods = unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
+    if kept:
+        keeper = await tenant.create(REPLICASETS, replica_set(tenant, "keeper", 0, label=None, app="k"))
+        uid = keeper["metadata"]["uid"]
+        more = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "keeper", "uid": uid}
+        for each in pods:
+            each["metadata"]["ownerReferences"].append(more)
+    if labelled:
+        for each in pods:
+            each["metadata"]["labels"][LABEL] = tenant.name
+    refused = [await attempt(tenant.create(PODS, each)) for each in pods]
+    if not labelled:
+        assert all(each is not None and "there is no ReplicaSet rs" in each.message for each in refused)
+    await asyncio.sleep(3)
+    assert await used(tenant, other) <= 0
+
+
+@pytest.mark.parametrize("resource", [REPLICASETS, TFJOBS, RAYCLUSTERS], ids=lambda each: each.kind)
+async def test_a_person_replaces_pods_that_end_slowly(tenant: Tenant, live: LivePods, resource: Resource) -> None:
+    """Once its group is over its quota, a slot gets no pod in the place of those that end, from nobody."""
+    if resource is REPLICASETS:
+        made = await tenant.create(REPLICASETS, replica_set(tenant, "own", 4, slow=True))
+        await tenant.running(4)
+    else:
+        await may_operate(tenant, resource)
+        body = ray_cluster(tenant, "own", 3)
+        if resource is TFJOBS:
+            body = tfjob("own", tenant.name, 4, namespace=tenant.name, gpu=0)
+        made = await tenant.create(resource, body)
+    uid = made["metadata"]["uid"]
+    for number in range(ROUNDS):
+        if resource is REPLICASETS or number:
+            fresh = [each["metadata"] for each in await tenant.pods() if "deletionTimestamp" not in each["metadata"]]
+            await attempts(tenant.delete(PODS, each["name"]) for each in fresh)
+            await asyncio.sleep(2)
+        pods = [pod(tenant, f"p{number}-{n}", app="x", slow=True) for n in range(4)]
+        children = [owned(each, resource.kind, "own", uid, resource.api_version) for each in pods]
+        await attempts(tenant.create(PODS, each) for each in children)
+        await for_a_while(lambda: has_running(tenant, 4), 3)
+        await asyncio.sleep(1)
+    await live.settled(over=4, ever=8)
+
+
+@pytest.mark.parametrize("many", [1, 2])
+async def test_owners_in_a_circle(tenant: Tenant, live: LivePods, many: int) -> None:
+    """Each names the next as its controller; then their labels go."""
+    made = [await tenant.create(REPLICASETS, replica_set(tenant, f"rs{n}", 1, app=f"rs{n}")) for n in range(many)]
+    await tenant.running(many)
+    await tenant.uses(str(many))
+    for number, each in enumerate(made):
+        to = made[(number + 1) % many]["metadata"]
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": to["name"], "uid": to["uid"]}
+        change = {"metadata": {"ownerReferences": [{**reference, "controller": True}]}}
+        await attempt(tenant.patch(REPLICASETS, each["metadata"]["name"], change))
+    await asyncio.sleep(1)
+    for labels in ({LABEL: None}, {"other": "x"}):
+        for each in made:
+            await attempt(tenant.patch(REPLICASETS, each["metadata"]["name"], {"metadata": {"labels": labels}}))
+    await live.settled()

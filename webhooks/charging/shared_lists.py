@@ -1,0 +1,48 @@
+"""Lists of stored objects, which all who ask for the same at a moment share.
+
+A namespace may have thousands of pods, and a tenant may ask for them to be listed with each of many requests. So one
+list of a kind and namespace is under way at a time, and nobody waits for more than two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeAlias
+
+from bizrq.kube.client import Resource, Unreachable
+from bizrq.store.ports import ObjectReader
+from bizrq.store.shared_reads import SharedReads
+from webhooks.charging.deadline import Deadline
+
+Object = dict[str, Any]
+#: The kind, the namespace, None for all, and the label selector.
+_Key: TypeAlias = tuple[Resource, str | None, str | None]
+
+#: Seconds that a page of a list gets: other requests may wait for it than the one that asked first.
+_TIMEOUT = 10.0
+
+
+class SharedLists:
+    """Lists objects for all handlers of one process. Nobody may change what it returns."""
+
+    def __init__(self, client: ObjectReader) -> None:
+        self._client = client
+        self._reads = SharedReads(self._read)
+
+    async def of(
+        self,
+        resource: Resource,
+        deadline: Deadline,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+    ) -> tuple[list[Object], str]:
+        """Return all objects, and the revision of a read that begins after this call. Raises ApiError, Unreachable."""
+        try:
+            async with asyncio.timeout(deadline.seconds_left()):
+                return await self._reads.of((resource, namespace, label_selector))
+        except TimeoutError:
+            raise Unreachable(f"{resource.key} could not be listed in time", sent=True) from None
+
+    async def _read(self, key: _Key) -> tuple[list[Object], str]:
+        resource, namespace, label_selector = key
+        return await self._client.list(resource, namespace, label_selector=label_selector, timeout=_TIMEOUT)
