@@ -54,6 +54,7 @@ class Account:
         "_bytes",
         "_count",
         "_extra",
+        "_sizes",
         "catalog",
         "group",
         "hard",
@@ -89,6 +90,8 @@ class Account:
         self._extra: dict[Slot, Resources] = {}
         #: What the entries of each namespace add to `used`.
         self._by_namespace: dict[str, dict[str, int]] = {}
+        #: The number of entries of each namespace, and their bytes.
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._count = 0
         self._bytes = 0
         by_slot: dict[Slot, list[Reservation]] = {}
@@ -149,6 +152,11 @@ class Account:
         """Return what the entries of a namespace add to `used`, in nano-units; "" is that of child groups."""
         return self._by_namespace.get(namespace, {})
 
+    def would_crowd(self, namespace: str) -> bool:
+        """Return True where one more entry gives a namespace more than half of the space that others leave."""
+        count, size = self._sizes.get(namespace, (0, 0))
+        return 2 * (count + 1) > MAX_ENTRIES - self._count + count or 2 * size > MAX_BYTES - self._bytes + size
+
     def reserve(self, entry: Reservation) -> None:
         """Enter a reservation that `decide` granted."""
         entries = self.with_entry(entry)
@@ -167,7 +175,11 @@ class Account:
             mine[name] = mine.get(name, 0) + amount
         before, after = {id(entry) for entry in old}, {id(entry) for entry in entries}
         self._by_slot[slot], self._extra[slot] = entries, extra
-        self._count += len(entries) - len(old)
+        more = len(entries) - len(old)
         # Three bytes a line for the quotes and the comma.
-        self._bytes += sum(len(entry.line) + 3 for entry in entries if id(entry) not in before)
-        self._bytes -= sum(len(entry.line) + 3 for entry in old if id(entry) not in after)
+        size = sum(len(entry.line) + 3 for entry in entries if id(entry) not in before)
+        size -= sum(len(entry.line) + 3 for entry in old if id(entry) not in after)
+        self._count += more
+        self._bytes += size
+        count, known = self._sizes.get(slot.namespace, (0, 0))
+        self._sizes[slot.namespace] = count + more, known + size

@@ -39,9 +39,14 @@ def slot_is_full(account: Account, entry: Reservation) -> Denied | None:
 
 
 def namespace_takes_half(account: Account, charge: Charge, adds: Resources, now: int) -> Denied | None:
-    """Refuse for now a namespace more than half of what is free, while a write of it is unusually long under way."""
+    """Refuse for now a namespace more than half of what is free, while a write of it is unusually long under way.
+
+    That holds for the space of the entries, too: many small ones would fill it.
+    """
     namespace = charge.slot.namespace
-    if charge.is_grant or not any(_takes(account, namespace, adds, 2)):
+    joins = not any(old.write == charge.write for old in account.reservations_of(charge.slot))
+    crowds = joins and account.would_crowd(namespace)
+    if charge.is_grant or not (crowds or any(_takes(account, namespace, adds, 2))):
         return None
     slow = [
         entry.awaited_slot
@@ -52,7 +57,7 @@ def namespace_takes_half(account: Account, charge: Charge, adds: Resources, now:
     ]
     if not slow:
         return None
-    names = ", ".join(sorted(_takes(account, namespace, adds, 2)))
+    names = ", ".join(sorted(_takes(account, namespace, adds, 2))) or "the space for admissions under way"
     return Denied(
         Reason.FULL,
         f"quota {account.group}: {min(slow)} was admitted a while ago and is not stored: until that is settled, "

@@ -218,7 +218,7 @@ REFUSED = [
     ),
     (
         "too many reservations",
-        account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES)]),
+        account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1", expires=NOW + LIFETIME) for n in range(MAX_ENTRIES)]),
         create("web", "cpu=1"),
         Reason.FULL,
         "quota nlp has too many admissions under way: 2000 entries or 256 KiB; try again",
@@ -720,14 +720,15 @@ def test_a_refusal_says_how_many_more_replicas_would_fit(why: str, charge: Charg
 
 
 def test_a_full_account_still_admits_a_charge_that_has_its_reservation() -> None:
-    entries = [entry(f"web-{n}", "cpu=1", rv=5) for n in range(MAX_ENTRIES)]
+    entries = [entry(f"web-{n}", "cpu=1", rv=5, expires=NOW + LIFETIME) for n in range(MAX_ENTRIES)]
     group = account("nlp cpu=10k", "", entries)
     assert refused(decide(group, create("other", "cpu=1"), NOW)).code == 429
     assert granted(decide(group, update("web-7", "", "cpu=2", rv=5), NOW)).amount == res("cpu=2")
 
 
 def test_the_last_place_for_a_reservation_can_be_used() -> None:
-    group = account("nlp cpu=10k", "", [entry(f"web-{n}", "cpu=1") for n in range(MAX_ENTRIES - 1)])
+    entries = [entry(f"web-{n}", "cpu=1", expires=NOW + LIFETIME) for n in range(MAX_ENTRIES - 1)]
+    group = account("nlp cpu=10k", "", entries)
     after(group, create("other", "cpu=1"))
     assert refused(decide(group, create("another", "cpu=1"), NOW)).reason is Reason.FULL
 
@@ -820,6 +821,23 @@ def test_a_namespace_takes_half_of_what_is_left_while_a_write_of_it_is_long_unde
     assert granted(decide(group, theirs("web", "cpu=9"), later)), "others may take it all"
     after(group, create("web", "cpu=4"), now=later)
     assert granted(decide(group, create("taken", "cpu=6"), later)), "it is the same write"
+
+
+@pytest.mark.parametrize("name", ["w", "a" * 200], ids=["by number", "by bytes"])
+def test_a_namespace_takes_half_of_the_space_for_entries_while_a_write_of_it_is_long_under_way(name: str) -> None:
+    """Creates of a thousandth of a core each, which are rejected elsewhere, and which others would wait for."""
+    group, later, known = account("nlp cpu=100k"), NOW + SLOW + 1, 0
+    after(group, create("taken", "cpu=1m"))
+    while isinstance(verdict := decide(group, create(f"{name}{known}", "cpu=1m"), later), Granted):
+        after(group, create(f"{name}{known}", "cpu=1m"), now=later)
+        known += 1
+    assert verdict.reason is Reason.FULL
+    assert verdict.message.endswith(
+        "takes no more than half of what is left of the space for admissions under way; try again"
+    )
+    assert known < 1_000
+    for number in range(known // 3):
+        after(group, theirs(f"{name}{number}", "cpu=1m"), now=later)
 
 
 EARLIER = [

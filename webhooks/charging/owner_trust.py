@@ -12,23 +12,26 @@ slot, and the next is decided on the listed children and those entries (`bizrq.q
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any, Final
 
 from bizrq.api.review import Request, UserInfo
+from bizrq.kube.client import NotFound
 from bizrq.quota.change import Room
 from bizrq.store.ports import ReferenceLookup
-from bizrq.store.reference_resolver import resource_of
+from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import Adapter
-from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.labels import LABEL
+from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.validation import Malformed
+from bizrq.workloads.validation import Malformed, malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
@@ -101,6 +104,32 @@ class OwnerTrust:
             and new.get("spec") == old.get("spec")
             and self.is_trusted(request)
             and self._payers.of_stored(old, lookup) is not None
+        )
+
+    async def check_stands(self, request: Request, adapter: Adapter, new: Object, deadline: Deadline) -> None:
+        """Refuse a new child of an owner that is not there, where nobody would pay for the child.
+
+        The group that paid for such an owner pays for what its controller makes late, so nobody else may make it: it
+        would be charged there unseen. Raises Malformed, ApiError, Unreachable.
+        """
+        reference = controller_of(new.get("metadata"))
+        if reference is None or self.is_trusted(request):
+            return
+        group, _ = group_and_version(reference.get("apiVersion"))
+        above, made = self._context.registry.by_kind(group, str(reference.get("kind"))), (adapter.group, adapter.kind)
+        if above is None or made not in above.creates or not (above.pays and self._context.registry.is_charged(above)):
+            return
+        name, uid = str(reference.get("name")), str(reference.get("uid"))
+        for resource in resources_of(above):
+            with suppress(NotFound):
+                timeout = deadline.seconds_left()
+                stored = await self._context.client.get(resource, name, request.namespace, timeout=timeout)
+                if stored["metadata"]["uid"] == uid:
+                    return
+        raise malformed(
+            "metadata.ownerReferences",
+            f"there is no {above.kind} {name} with uid {uid}: remove the reference, "
+            f"or label this object with the group that pays for it ({LABEL})",
         )
 
     async def untrusted(

@@ -6,27 +6,24 @@ This file alone decides it. It charges nothing, and a write that cannot be count
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from bizrq.api.review import Request
-from bizrq.kube.client import NotFound
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.store.ports import ReferenceLookup
-from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources, add, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
-from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup, group_and_version
-from bizrq.workloads.owners import charged_group, controller_of, owner_chain, requires_group
+from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
+from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.scope import ignored_label
-from bizrq.workloads.validation import Malformed, malformed
+from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge, charge_of, display_name
@@ -98,9 +95,9 @@ class WorkloadCounter:
         if paid is not None:
             return self._count_left(write, paid, lookup)
         group = charged_group(write.new, self._registry, lookup)
-        if group is None and write.old is None:
-            await self._check_owner(write, deadline)
         if group is None:
+            if write.old is None:
+                await self._owner_trust.check_stands(write.request, write.adapter, write.new, deadline)
             counted_without = self._count_ungrouped(write, lookup)
             if isinstance(counted_without, NothingCharged):
                 return await self._count_let_loose(write, lookup, deadline) or counted_without
@@ -310,33 +307,6 @@ class WorkloadCounter:
         """Return the kinds of children whose creates are promised beside what a workload needs itself."""
         kinds = (self._registry.by_kind(*kind) for kind in adapter.creates - adapter.grows)
         return frozenset(kind.resource for kind in kinds if kind is not None)
-
-    async def _check_owner(self, write: WorkloadWrite, deadline: Deadline) -> None:
-        """Refuse a new child of an owner that is not there, where nobody would pay for the child.
-
-        The group that paid for such an owner pays for what its controller makes late, so nobody else may make it: it
-        would be charged there unseen. Raises Malformed, ApiError, Unreachable.
-        """
-        reference = controller_of(write.new.get("metadata"))
-        if reference is None or self._owner_trust.is_trusted(write.request):
-            return
-        group, _ = group_and_version(reference.get("apiVersion"))
-        above = self._registry.by_kind(group, str(reference.get("kind")))
-        made = write.adapter.group, write.adapter.kind
-        if above is None or made not in above.creates or not (above.pays and self._registry.is_charged(above)):
-            return
-        name, uid = str(reference.get("name")), str(reference.get("uid"))
-        for resource in resources_of(above):
-            with suppress(NotFound):
-                timeout = deadline.seconds_left()
-                stored = await self._context.client.get(resource, name, write.request.namespace, timeout=timeout)
-                if stored["metadata"]["uid"] == uid:
-                    return
-        raise malformed(
-            "metadata.ownerReferences",
-            f"there is no {above.kind} {name} with uid {uid}: remove the reference, "
-            f"or label this object with the group that pays for it ({LABEL})",
-        )
 
     def _count_ungrouped(self, write: WorkloadWrite, lookup: ReferenceLookup) -> NothingCharged | Decided:
         """Refuse an object that charges no group where every workload has to charge one.
