@@ -367,8 +367,10 @@ def _made_at(pods: Iterable[Held], number: int) -> int | None:
 
 
 def _deleted_at(life: Life) -> int | None:
-    """Return when a pod was deleted: `deletionTimestamp` has the grace in it."""
-    return life.gone if life.gone is not None or life.deleted is None else life.deleted - (life.grace or 0)
+    """Return when a pod was deleted: `deletionTimestamp` has the grace in it. None where that cannot be known."""
+    if life.gone is not None or life.deleted is None:
+        return life.gone
+    return life.deleted - life.grace if life.grace is not None else None
 
 
 def _on_the_calendar(at: int | None) -> int | None:

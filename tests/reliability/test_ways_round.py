@@ -277,16 +277,16 @@ async def test_a_forged_owner_pays_no_more_than_it_is_charged_for(team: Team) ->
     assert "asks for more than it does" in await team.told("Surplus")
 
 
-async def test_a_forged_owner_that_no_webhook_saw_is_counted_and_told(team: Team) -> None:
-    """Without the label nobody is asked about the pod."""
+async def test_a_forged_owner_of_a_pod_without_a_label_is_reviewed_counted_and_told(team: Team) -> None:
+    """The group of the owner pays for what its owner is not charged for, as far as that fits."""
     owner = await team.owner(1)
-    for name in ("w", "forged"):
-        await team.client.create(PODS, team.pod(name, None, owner, cpu="3"))
-    found = await team.uses("6")
-    assert {c.type: c.status for c in found.status.conditions}["OverQuota"] == "True"
-    assert f"gadgets.example.com/{team.name}/own" in await team.told("Surplus")
-    await team.delete(PODS, "forged", None)
+    await team.client.create(PODS, team.pod("w", None, owner, cpu="3"))
     await team.uses("3")
+    assert f"gadgets.example.com/{team.name}/own" in await team.told("Surplus")
+    refused = await refusal(team.client.create(PODS, team.pod("forged", None, owner, cpu="3")))
+    assert "exceeded quota" in refused.message
+    await team.delete(PODS, "w", None)
+    await team.uses("1")
 
 
 async def test_scaling_is_charged_and_the_largest_count_that_fits_is_named(team: Team) -> None:

@@ -96,10 +96,10 @@ class WorkloadCounter:
             return self._count_left(write, paid, lookup)
         group = charged_group(write.new, self._registry, lookup)
         if group is None:
-            if write.old is None:
-                await self._owner_trust.check_stands(write.request, write.adapter, write.new, deadline)
             counted_without = self._count_ungrouped(write, lookup)
             if isinstance(counted_without, NothingCharged):
+                if write.old is None:
+                    await self._owner_trust.check_stands(write.request, write.adapter, write.new, deadline)
                 return await self._count_let_loose(write, lookup, deadline) or counted_without
             return counted_without
         children: list[Object] = []

@@ -380,8 +380,9 @@ def test_a_grace_beyond_the_calendar_is_no_time_that_is_shown(memory: Memory) ->
     assert memory.charge(web) == 7
     found = memory.cost(web).overlap
     assert found is not None
-    assert (found.ending, found.since, found.until) == (2, None, None)
-    assert overlap_message(found) == "pods 2 ending"
+    # Only of the pod that is deleted by force is it known since when.
+    assert (found.ending, found.since, found.until) == (2, memory.now, None)
+    assert overlap_message(found) == f"pods 2 ending since {format_timestamp(memory.now)}"
 
 
 def test_a_rollout_to_a_smaller_version_is_no_surplus(memory: Memory) -> None:
