@@ -15,8 +15,8 @@ Object = Mapping[str, Any]
 
 #: A selector with more rules, or values in one, is sorted before it is asked: it may have a megabyte.
 _FEW: Final = 32
-#: So many of these are kept.
-_KEPT: Final = 64
+#: So many of these are kept: each may take 25 MB.
+_KEPT: Final = 4
 
 
 def keys_of(selector: Object) -> frozenset[str]:

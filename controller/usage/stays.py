@@ -276,7 +276,7 @@ class Stays:
                     taken.made[pod.uid] = pod
                     place, models = self._made_as(name, uid, departure, taken.workload)
                     # A pod that had a slot of its own stays beside what has adopted it.
-                    taken.made_as[pod.uid] = place_of(taken.workload) if pod.uid == uid else place, models
+                    taken.made_as[pod.uid] = self._adopter_of(pod, taken) if pod.uid == uid else place, models
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found, own_label=True)) is not None:
                 taken.made.pop(pod.uid, None)
@@ -286,17 +286,24 @@ class Stays:
     def _pods_of(self, name: str, uid: str, departure: Departure) -> Collection[Pod]:
         """Return the pods of what has left a group. It may have moved and gone before it was ever counted here.
 
-        A pod by itself that a workload has adopted is one of its own: it was paid for here, and may end there.
+        A pod by itself that a workload has adopted is one of its own: it was paid for here, and may end there. That
+        workload may have gone since.
         """
         naming = self._cluster.descendants.pods_naming
         found = {pod.uid: pod for maker in self._makers(uid, departure) for pod in naming({"metadata": {"uid": maker}})}
-        if (own := self._cluster.informers.pod(uid)) is not None and self._cluster.ownership.keeper_of(own.plain()):
+        ownership, own = self._cluster.ownership, self._cluster.informers.pod(uid)
+        if own is not None and (ownership.keeper_of(own.plain()) or ownership.let_go(own.plain())):
             found[uid] = own
         made = self._cluster.moved_pods.made_for(uid, name)
         for each in made.uids if made is not None else ():
             if each not in found and (pod := self._cluster.informers.pod(each)) is not None:
                 found[each] = pod
         return found.values()
+
+    def _adopter_of(self, pod: Pod, taken: _Taken) -> str:
+        """Return the place of the workload that has adopted a pod, which may have gone since."""
+        left = self._cluster.ownership.let_go(pod.plain()) if taken.uid == pod.uid else None
+        return left.place if left is not None else place_of(taken.workload)
 
     def _made_as(self, name: str, uid: str, departure: Departure, workload: Object) -> tuple[str, Models]:
         """Return place and models of what has left a group, as it was counted or is remembered.

@@ -27,10 +27,11 @@ from tests.reliability.routes import (
     pod,
     ray_cluster,
     replica_set,
+    web,
 )
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, RAYCLUSTERS, REPLICASETS, TFJOBS, Object, group, tfjob
+from tests.support.objects import DEPLOYMENTS, PODS, RAYCLUSTERS, REPLICASETS, TFJOBS, Object, group, tfjob
 from tests.support.tenant import Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -129,6 +130,67 @@ async def test_pods_that_name_an_owner_which_has_just_gone(
         assert all(each is not None and "there is no ReplicaSet rs" in each.message for each in refused)
     await asyncio.sleep(3)
     assert await used(tenant, other) <= 0
+
+
+@pytest.mark.parametrize("to", ["without a label", "of another group"])
+async def test_pods_that_run_get_an_owner_which_has_gone(tenant: Tenant, other: str, to: str) -> None:
+    label = None if to == "without a label" else tenant.name
+    pods = [pod(tenant, f"p{n}", label=label, app="x", slow=True) for n in range(4)]
+    for each in pods:
+        await tenant.create(PODS, each)
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 0, label=other, app="rs"))
+    await tenant.delete(REPLICASETS, "rs", "Background")
+    await gone(tenant, REPLICASETS, "rs")
+    [reference] = owned(pods[0], "ReplicaSet", "rs", made["metadata"]["uid"])["metadata"]["ownerReferences"]
+    change = {"metadata": {"ownerReferences": [reference]}}
+    refused = [await attempt(tenant.patch(PODS, each["metadata"]["name"], change)) for each in pods]
+    assert all(each is not None and "there is no ReplicaSet rs" in each.message for each in refused)
+    assert await used(tenant, other) == 0
+
+
+async def test_pods_that_a_workload_adopts_which_goes_at_once(tenant: Tenant, other: str) -> None:
+    """Their group admitted them, and the other one has admitted none."""
+    for number in range(4):
+        await tenant.create(PODS, pod(tenant, f"p{number}", app="x", slow=True))
+    await tenant.uses("4")
+    await tenant.create(REPLICASETS, replica_set(tenant, "rs", 0, slow=True, label=other))
+    await tenant.delete(REPLICASETS, "rs", "Background")
+    await asyncio.sleep(1)
+
+    async def stay() -> bool:
+        return (await used(tenant, tenant.name), await used(tenant, other)) == (4, 0)
+
+    await eventually(stay, 15, "the group that admitted them pays")
+
+
+async def test_pods_below_an_owner_that_has_just_gone_where_a_default_pays(tenant: Tenant, other: str) -> None:
+    """The default's group would admit them, and the other one pay."""
+    await tenant.has_default(**{LABEL: tenant.name})
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 1, slow=True, label=other))
+    await tenant.running(1)
+    await asyncio.sleep(1)
+    await tenant.delete(REPLICASETS, "rs", "Orphan")
+    await gone(tenant, REPLICASETS, "rs")
+    await asyncio.sleep(1)
+    pods = unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
+    assert not await attempts(tenant.create(PODS, each) for each in pods)
+    await asyncio.sleep(2)
+    assert await used(tenant, other) == 1
+
+
+async def test_pods_without_a_label_below_what_a_workload_has_left(tenant: Tenant, live: LivePods) -> None:
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True))
+    await tenant.running(1)
+    await tenant.uses("1")
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    [left] = (await tenant.admin.list(REPLICASETS, tenant.name))[0]
+    await asyncio.sleep(2)
+    pods = unlabelled(tenant, "ReplicaSet", left["metadata"]["name"], left["metadata"]["uid"])
+    for each in pods:
+        each["metadata"]["labels"] |= left["spec"]["selector"]["matchLabels"]
+    assert not await attempts(tenant.create(PODS, each) for each in pods)
+    await live.settled()
 
 
 @pytest.mark.parametrize("resource", [REPLICASETS, TFJOBS, RAYCLUSTERS], ids=lambda each: each.kind)

@@ -31,10 +31,12 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.payers import SELECTING, PayerReason
 from bizrq.workloads.validation import Malformed, malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
+from webhooks.charging.stored import stored_label
 
 Object = dict[str, Any]
 
@@ -106,31 +108,63 @@ class OwnerTrust:
             and self._payers.of_stored(old, lookup) is not None
         )
 
-    async def check_stands(self, request: Request, adapter: Adapter, new: Object, deadline: Deadline) -> None:
-        """Refuse a new child of an owner that is not there, where nobody would pay for the child.
+    async def check_stands(
+        self,
+        request: Request,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        lookup: Lookup,
+        deadline: Deadline,
+        *,
+        is_charged: bool,
+    ) -> None:
+        """Refuse an owner that no controller works for any more: it is gone, or is what a workload has left.
 
-        The group that paid for such an owner pays for what its controller makes late, so nobody else may make it: it
-        would be charged there unseen. Raises Malformed, ApiError, Unreachable.
+        The group that paid for it pays for what its controller makes late, so nobody else may add to that: it would be
+        charged there unseen. A new object that names a group itself is that group's, and so is one that `is_charged` to
+        the default of its namespace, unless some group remembers the owner. Raises Malformed, ApiError, Unreachable.
         """
         reference = controller_of(new.get("metadata"))
-        if reference is None or self.is_trusted(request):
+        is_same = old is not None and controller_of(old.get("metadata")) == reference
+        if reference is None or is_same or self.is_trusted(request):
             return
-        group, _ = group_and_version(reference.get("apiVersion"))
+        uid = str(reference.get("uid"))
+        is_remembered = stored_label(new) is None and self._context.payers.get(uid) is not None
+        if old is None and is_charged and not is_remembered:
+            return
+        group, version = group_and_version(reference.get("apiVersion"))
         above, made = self._context.registry.by_kind(group, str(reference.get("kind"))), (adapter.group, adapter.kind)
         if above is None or made not in above.creates or not (above.pays and self._context.registry.is_charged(above)):
             return
-        name, uid = str(reference.get("name")), str(reference.get("uid"))
-        for resource in resources_of(above):
+        name = str(reference.get("name"))
+        stored = await self._owner_of_uid(above, version, name, uid, request.namespace, deadline)
+        if stored is None:
+            why = f"there is no {above.kind} {name} with uid {uid}"
+        elif (group, above.kind) in SELECTING and self._is_left(stored, lookup):
+            # Kubernetes' own controller makes what it asks for.
+            why = f"{above.kind} {name} is what a workload has left"
+        else:
+            return
+        remedy = f"or label this object with the group that pays for it ({LABEL})" if old is None else "or keep the old"
+        raise malformed("metadata.ownerReferences", f"{why}: remove the reference, {remedy}")
+
+    def _is_left(self, obj: Object, lookup: Lookup) -> bool:
+        paid = self._payers.of_stored(obj, lookup)
+        return paid is not None and paid.reason is PayerReason.LEFTOVER
+
+    async def _owner_of_uid(
+        self, kind: Adapter, version: str, name: str, uid: str, namespace: str, deadline: Deadline
+    ) -> Object | None:
+        """Read the object of this kind, name and uid, in a version that the cluster serves; None where there is none.
+
+        Raises ApiError, Unreachable.
+        """
+        for resource in dict.fromkeys((*resources_of(kind), *([resource_of(kind, version)] if version else ()))):
             with suppress(NotFound):
-                timeout = deadline.seconds_left()
-                stored = await self._context.client.get(resource, name, request.namespace, timeout=timeout)
-                if stored["metadata"]["uid"] == uid:
-                    return
-        raise malformed(
-            "metadata.ownerReferences",
-            f"there is no {above.kind} {name} with uid {uid}: remove the reference, "
-            f"or label this object with the group that pays for it ({LABEL})",
-        )
+                stored = await self._context.client.get(resource, name, namespace, timeout=deadline.seconds_left())
+                return stored if stored["metadata"]["uid"] == uid else None
+        return None
 
     async def untrusted(
         self,

@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 class SharedLists:
-    """Lists objects for all handlers of one process. Nobody may change what it returns."""
+    """Lists objects for all handlers of one process. Nobody may change the objects that it returns."""
 
     def __init__(self, client: ObjectReader) -> None:
         self._client = client
@@ -39,9 +39,10 @@ class SharedLists:
         """Return all objects, and the revision of a read that begins after this call. Raises ApiError, Unreachable."""
         try:
             async with asyncio.timeout(deadline.seconds_left()):
-                return await self._reads.of((resource, namespace, label_selector))
+                found, revision = await self._reads.of((resource, namespace, label_selector))
         except TimeoutError:
             raise Unreachable(f"{resource.key} could not be listed in time", sent=True) from None
+        return list(found), revision
 
     async def _read(self, key: _Key) -> tuple[list[Object], str]:
         resource, namespace, label_selector = key

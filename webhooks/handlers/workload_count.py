@@ -98,10 +98,10 @@ class WorkloadCounter:
         if group is None:
             counted_without = self._count_ungrouped(write, lookup)
             if isinstance(counted_without, NothingCharged):
-                if write.old is None:
-                    await self._owner_trust.check_stands(write.request, write.adapter, write.new, deadline)
+                await self._check_owner(write, lookup, deadline, is_charged=False)
                 return await self._count_let_loose(write, lookup, deadline) or counted_without
             return counted_without
+        await self._check_owner(write, lookup, deadline, is_charged=True)
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:
             children = await self._children.stored(write.adapter, write.old, deadline)
@@ -110,6 +110,11 @@ class WorkloadCounter:
         # What cannot be counted raises here, where a group pays for it.
         own = counted[0] if counted else self.demand(write, lookup)
         return await self._count_own(write, group, own, children, lookup, deadline)
+
+    async def _check_owner(self, write: WorkloadWrite, lookup: Lookup, deadline: Deadline, *, is_charged: bool) -> None:
+        """Refuse the owner of an object that no owner pays for, where another group would. Raises as `check_stands`."""
+        request, adapter, new, old = write.request, write.adapter, write.new, write.old
+        await self._owner_trust.check_stands(request, adapter, new, old, lookup, deadline, is_charged=is_charged)
 
     def demand(self, write: WorkloadWrite, lookup: Lookup) -> tuple[Demand, TrackingLookup]:
         """Return the new demand and what it asked for; what the old one asks for becomes known, too.

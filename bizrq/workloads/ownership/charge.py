@@ -83,16 +83,20 @@ def weigh(
     *,
     surges: bool,
     per_pod: Resources = _NOTHING,
+    awaits: int | None = None,
 ) -> Weighed:
     """Sort a slot's pods by stage at the time `now` and return the charge.
 
     `declared` is the number of pods that the workload asks for, and `per_pod` the cost of the next of them; of a
     workload with several kinds of pods pass the least per resource. `surges` is true for kinds whose controllers make
-    the new version while the old one runs, unless the policy counts the surge. Free pods subtract at most the demand: a
+    the new version while the old one runs, unless the policy counts the surge. No more than `awaits` pods are awaited,
+    by default those that are declared. Free pods subtract at most the demand: a
     pod that was resized in place would be free at any size.
     """
     stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
-    fresh, replaced = _awaited(declared, [pod for pod, found in stages if found is Stage.FRESH])
+    fresh, replaced = _awaited(
+        declared if awaits is None else awaits, [pod for pod, found in stages if found is Stage.FRESH]
+    )
     ending = [*(pod for pod, found in stages if found is Stage.ENDING), *replaced]
     spared = free(fresh, declared, now) if surges else []
     there, at_no_cost = cost_of(fresh), smaller(cost_of(spared), demand)
@@ -116,12 +120,12 @@ def weigh(
     )
 
 
-def _awaited(declared: int, fresh: list[Held]) -> tuple[list[Held], list[Held]]:
+def _awaited(most: int, fresh: list[Held]) -> tuple[list[Held], list[Held]]:
     """Return the fresh pods, and those apart that are being deleted and not awaited, since others run in their place.
 
-    A controller awaits no more pods than are declared. A tenant may change whether it awaits any, to and fro.
+    No more than `most` are awaited: a tenant may change whether a controller awaits any, to and fro.
     """
-    beyond = number_of(fresh) - declared
+    beyond = number_of(fresh) - most
     if beyond <= 0 or not any(pod.life.is_being_deleted for pod in fresh):
         return fresh, []
     kept: list[Held] = []

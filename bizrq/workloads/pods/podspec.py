@@ -44,8 +44,6 @@ COUNTED: Final = (
 )
 COUNTED_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "securityContext")
 
-#: The longest grace period that the API has room for, in seconds.
-
 #: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 

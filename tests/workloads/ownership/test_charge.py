@@ -84,6 +84,12 @@ def test_no_more_pods_are_awaited_than_are_declared(declared, ends):
     assert found.free == ()
 
 
+def test_surge_that_is_counted_may_be_awaited_too():
+    awaited = Held("a", "v1", Life(node="n", deleted=NOW), res("cpu=1"), awaited=True)
+    found = weigh(res("cpu=6"), 4, [awaited, *pods("5 of v2")], NOW, surges=False, awaits=6)
+    assert (found.charge, found.ending) == (res("cpu=6"), ())
+
+
 def test_surge_that_is_counted_is_not_free():
     held = pods("5 of v1, 2 of v2 young")
     assert weigh(res("cpu=5"), 5, held, NOW, surges=False).charge == res("cpu=7")
