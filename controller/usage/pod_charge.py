@@ -122,9 +122,7 @@ class PodCharges:
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
         missing = {} if earlier else least_pod(demand)
-        # Nothing is made any more for a workload that is being deleted.
-        is_going = workload["metadata"].get("deletionTimestamp") is not None
-        most = number_of(held) if is_going else demand.resources.get("pods", 0) // NANO
+        most = demand.resources.get("pods", 0) // NANO
         weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing, awaits=most)
         rolls = has_versions and len({pod.version for pod in held}) > 1
         found = _charge(weighed, declared, asked, least_pod(demand), rolls=rolls)

@@ -219,6 +219,24 @@ async def test_a_person_replaces_pods_that_end_slowly(tenant: Tenant, live: Live
     await live.settled(over=4, ever=8)
 
 
+async def test_a_person_replaces_pods_below_what_is_held_while_it_is_deleted(tenant: Tenant, live: LivePods) -> None:
+    """No controller makes pods for it any more, so those that end count as the declared ones."""
+    made = replica_set(tenant, "own", 4, slow=True)
+    made["metadata"]["finalizers"] = ["example.org/held"]
+    uid = (await tenant.create(REPLICASETS, made))["metadata"]["uid"]
+    await tenant.running(4)
+    await tenant.delete(REPLICASETS, "own", "Background")
+    for number in range(ROUNDS):
+        fresh = [each["metadata"] for each in await tenant.pods() if "deletionTimestamp" not in each["metadata"]]
+        await attempts(tenant.delete(PODS, each["name"]) for each in fresh)
+        await asyncio.sleep(2)
+        pods = [pod(tenant, f"p{number}-{n}", app="x", slow=True) for n in range(4)]
+        await attempts(tenant.create(PODS, owned(each, "ReplicaSet", "own", uid)) for each in pods)
+        await for_a_while(lambda: has_running(tenant, 4), 3)
+    await live.settled(over=4, ever=8)
+    await tenant.patch(REPLICASETS, "own", {"metadata": {"finalizers": None}})
+
+
 @pytest.mark.parametrize("many", [1, 2])
 async def test_owners_in_a_circle(tenant: Tenant, live: LivePods, many: int) -> None:
     """Each names the next as its controller; then their labels go."""
