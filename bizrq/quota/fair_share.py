@@ -44,8 +44,9 @@ def namespace_takes_half(account: Account, charge: Charge, adds: Resources, now:
     That holds for the space of the entries, too: many small ones would fill it.
     """
     namespace = charge.slot.namespace
-    joins = not any(old.write == charge.write for old in account.reservations_of(charge.slot))
-    crowds = joins and account.would_crowd(namespace)
+    crowds = account.would_crowd(namespace)
+    # A write that has its entry takes no more space.
+    crowds = crowds and not any(old.write == charge.write for old in account.reservations_of(charge.slot))
     if charge.is_grant or not (crowds or any(_takes(account, namespace, adds, 2))):
         return None
     slow = [
