@@ -357,7 +357,8 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
 def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
-    children = [a for a in registry.charged if any((a.group, a.kind) in maker.grows for maker in makers)]
+    grown = _kinds_that_grow(registry)
+    children = [a for a in registry.charged if (a.group, a.kind) in grown]
     if not children:
         return []
     kinds = ", ".join(f"'{kind}'" for kind in sorted({maker.kind for maker in makers}))
@@ -368,6 +369,11 @@ def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     conditions = [_CHANGED, {"name": "made-by-what-pays", "expression": owned}]
     rules = [_written(adapter) for adapter in children]
     return [Webhook("grown", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED])]
+
+
+def _kinds_that_grow(registry: Registry) -> set[tuple[str, str]]:
+    """Return the group and kind of each child that may outgrow its payer."""
+    return set[tuple[str, str]]().union(*(a.grows for a in registry.charged))
 
 
 def _families(registry: Registry) -> tuple[list[Adapter], list[Adapter]]:
@@ -418,7 +424,7 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
     """
     makers, children = _families(registry)
-    grown = set[tuple[str, str]]().union(*(a.grows for a in registry.charged))
+    grown = _kinds_that_grow(registry)
     rules = [_written(each) for each in children if (each.group, each.kind) not in grown]
     if not rules:
         return []

@@ -105,7 +105,8 @@ class PodCharges:
         Its controllers may make pods for an `earlier` demand, and for what is asked for `between` it and its pods
         beyond it. Raises nothing: a pod that cannot be counted costs nothing.
         """
-        declared = demand.resources.get("pods", 0) // NANO - sum(role.surge for role in demand.roles)
+        wanted = demand.resources.get("pods", 0) // NANO
+        declared = wanted - sum(role.surge for role in demand.roles)
         has_versions = is_surging(workload, adapter)
         surges = has_versions and self._config.surge != "count"
         self._pay_for_unpaid(workload, below, declared)
@@ -122,8 +123,7 @@ class PodCharges:
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
         missing = {} if earlier else least_pod(demand)
-        most = demand.resources.get("pods", 0) // NANO
-        weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing, awaits=most)
+        weighed = weigh(asked, declared, held, now, surges=may_have_free, per_pod=missing, awaits=wanted)
         rolls = has_versions and len({pod.version for pod in held}) > 1
         found = _charge(weighed, declared, asked, least_pod(demand), rolls=rolls)
         gone = [pod.uid for path in below.makers for pod, _ in self._vanished(workload, path)]

@@ -12,7 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from bizrq.kube.client import ApiError, Resource
+from bizrq.api import group as wire
+from bizrq.kube.client import ApiError, KubeClient, Resource
+from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import STOP_SECONDS
 from tests.support.cluster import eventually
@@ -148,6 +150,20 @@ async def relabel_pods(tenant: Tenant, labels: Object, count: int) -> int:
     if allowed:
         await for_a_while(lambda: has_running(tenant, len(pods) + allowed))
     return allowed
+
+
+async def counted(client: KubeClient, name: str) -> None:
+    """Wait until a group has been counted."""
+
+    async def is_counted() -> bool:
+        return wire.from_dict(await client.get(GROUPS, name)).status.used is not None
+
+    await eventually(is_counted, 30, f"{name} is counted")
+
+
+async def used(client: KubeClient, name: str) -> str:
+    """Return the cores that a counted group uses."""
+    return str((wire.from_dict(await client.get(GROUPS, name)).status.used or {})["limits.cpu"])
 
 
 async def gone(tenant: Tenant, resource: Resource, name: str) -> None:

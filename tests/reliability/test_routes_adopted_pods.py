@@ -10,11 +10,9 @@ import asyncio
 import pytest
 import pytest_asyncio
 
-from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, attempts, for_a_while, has_running, of_kind, pod, web
-from tests.support.cluster import eventually
+from tests.reliability.routes import attempt, attempts, counted, for_a_while, has_running, of_kind, pod, web
 from tests.support.live_pods import LivePods
 from tests.support.objects import PODS, REPLICASETS, group
 from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
@@ -28,11 +26,7 @@ ROUNDS = 3
 async def other(tenant: Tenant) -> str:
     name = f"{tenant.name}-other"
     await tenant.admin.create(GROUPS, group(name, cpu="4"))
-
-    async def is_counted() -> bool:
-        return bool(wire.from_dict(await tenant.admin.get(GROUPS, name)).status.used)
-
-    await eventually(is_counted, 30, "the other group is counted")
+    await counted(tenant.admin, name)
     return name
 
 

@@ -7,18 +7,17 @@ Their namespaces have no default group, so that a child without a label names no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
     attempt,
     attempts,
+    counted,
     for_a_while,
     gone,
     has_running,
@@ -27,6 +26,7 @@ from tests.reliability.routes import (
     pod,
     ray_cluster,
     replica_set,
+    used,
     web,
 )
 from tests.support.cluster import eventually
@@ -39,22 +39,17 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MANY, ROUNDS = 12, 4
 
 
-async def used(tenant: Tenant, name: str) -> int:
-    status = wire.from_dict(await tenant.admin.get(GROUPS, name)).status
-    return int((status.used or {}).get("limits.cpu", "-1"))
+async def cores(tenant: Tenant, name: str) -> int:
+    return int(await used(tenant.admin, name))
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def other(tenant: Tenant, unique: str) -> AsyncIterator[str]:
+async def other(tenant: Tenant, unique: str) -> str:
     """Another group of four cores."""
     name = f"{tenant.name}-{unique}"
     await tenant.admin.create(GROUPS, group(name, cpu="4"))
-
-    async def is_counted() -> bool:
-        return await used(tenant, name) == 0
-
-    await eventually(is_counted, 30, "the other group is counted")
-    yield name
+    await counted(tenant.admin, name)
+    return name
 
 
 def unlabelled(tenant: Tenant, kind: str, name: str, uid: str, version: str = "apps/v1") -> list[Object]:
@@ -92,7 +87,7 @@ async def test_pods_that_get_an_owner(tenant: Tenant, live: LivePods) -> None:
     given = [tenant.patch(PODS, name, change) for name, change in zip(names, changes, strict=True)]
     assert await attempts(given) <= 4
     await asyncio.sleep(2)
-    assert await used(tenant, tenant.name) <= 4
+    assert await cores(tenant, tenant.name) <= 4
 
 
 async def test_pods_without_a_label_below_what_another_group_pays_for(tenant: Tenant, other: str) -> None:
@@ -101,7 +96,7 @@ async def test_pods_without_a_label_below_what_another_group_pays_for(tenant: Te
         tenant.create(PODS, each) for each in unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
     )
     await asyncio.sleep(3)
-    assert await used(tenant, other) <= 4
+    assert await cores(tenant, other) <= 4
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["collected", "kept by another owner"])
@@ -129,7 +124,7 @@ async def test_pods_that_name_an_owner_which_has_just_gone(
     if not labelled:
         assert all(each is not None and "there is no ReplicaSet rs" in each.message for each in refused)
     await asyncio.sleep(3)
-    assert await used(tenant, other) <= 0
+    assert await cores(tenant, other) <= 0
 
 
 @pytest.mark.parametrize("to", ["without a label", "of another group"])
@@ -145,7 +140,7 @@ async def test_pods_that_run_get_an_owner_which_has_gone(tenant: Tenant, other: 
     change = {"metadata": {"ownerReferences": [reference]}}
     refused = [await attempt(tenant.patch(PODS, each["metadata"]["name"], change)) for each in pods]
     assert all(each is not None and "there is no ReplicaSet rs" in each.message for each in refused)
-    assert await used(tenant, other) == 0
+    assert await cores(tenant, other) == 0
 
 
 async def test_pods_that_a_workload_adopts_which_goes_at_once(tenant: Tenant, other: str) -> None:
@@ -158,7 +153,7 @@ async def test_pods_that_a_workload_adopts_which_goes_at_once(tenant: Tenant, ot
     await asyncio.sleep(1)
 
     async def stay() -> bool:
-        return (await used(tenant, tenant.name), await used(tenant, other)) == (4, 0)
+        return (await cores(tenant, tenant.name), await cores(tenant, other)) == (4, 0)
 
     await eventually(stay, 15, "the group that admitted them pays")
 
@@ -175,7 +170,7 @@ async def test_pods_below_an_owner_that_has_just_gone_where_a_default_pays(tenan
     pods = unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
     assert not await attempts(tenant.create(PODS, each) for each in pods)
     await asyncio.sleep(2)
-    assert await used(tenant, other) == 1
+    assert await cores(tenant, other) == 1
 
 
 async def test_pods_without_a_label_below_what_a_workload_has_left(tenant: Tenant, live: LivePods) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
     attempt,
     attempts,
+    counted,
     for_a_while,
     gone,
     has_running,
@@ -29,9 +29,9 @@ from tests.reliability.routes import (
     relabel_pods,
     replica_set,
     slowly,
+    used,
     web,
 )
-from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import (
     CONFIG_MAPS,
@@ -143,16 +143,8 @@ async def foreign(client: KubeClient, name: str) -> str:
     obj = group(name, cpu="2")
     obj["spec"]["namespaceSelector"] = {"matchLabels": {"team": "other"}}
     await client.create(GROUPS, obj)
-
-    async def counted() -> bool:
-        return wire.from_dict(await client.get(GROUPS, name)).status.used is not None
-
-    await eventually(counted, 30, f"{name} is counted")
+    await counted(client, name)
     return name
-
-
-async def used(client: KubeClient, name: str) -> str:
-    return str((wire.from_dict(await client.get(GROUPS, name)).status.used or {})["limits.cpu"])
 
 
 @pytest.mark.parametrize("what", ["pods", "ReplicaSets", "new pods"])

@@ -95,13 +95,13 @@ class WorkloadCounter:
         if paid is not None:
             return self._count_left(write, paid, lookup)
         group = charged_group(write.new, self._registry, lookup)
+        if group is None and (refused := self._ungrouped_refused(write, lookup)) is not None:
+            return Decided(refused, lookup)
+        await self._owner_trust.check_stands(
+            write.request, write.adapter, write.new, write.old, lookup, deadline, is_charged=group is not None
+        )
         if group is None:
-            counted_without = self._count_ungrouped(write, lookup)
-            if isinstance(counted_without, NothingCharged):
-                await self._check_owner(write, lookup, deadline, is_charged=False)
-                return await self._count_let_loose(write, lookup, deadline) or counted_without
-            return counted_without
-        await self._check_owner(write, lookup, deadline, is_charged=True)
+            return await self._count_let_loose(write, lookup, deadline)
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:
             children = await self._children.stored(write.adapter, write.old, deadline)
@@ -110,11 +110,6 @@ class WorkloadCounter:
         # What cannot be counted raises here, where a group pays for it.
         own = counted[0] if counted else self.demand(write, lookup)
         return await self._count_own(write, group, own, children, lookup, deadline)
-
-    async def _check_owner(self, write: WorkloadWrite, lookup: Lookup, deadline: Deadline, *, is_charged: bool) -> None:
-        """Refuse the owner of an object that no owner pays for, where another group would. Raises as `check_stands`."""
-        request, adapter, new, old = write.request, write.adapter, write.new, write.old
-        await self._owner_trust.check_stands(request, adapter, new, old, lookup, deadline, is_charged=is_charged)
 
     def demand(self, write: WorkloadWrite, lookup: Lookup) -> tuple[Demand, TrackingLookup]:
         """Return the new demand and what it asked for; what the old one asks for becomes known, too.
@@ -313,7 +308,7 @@ class WorkloadCounter:
         kinds = (self._registry.by_kind(*kind) for kind in adapter.creates - adapter.grows)
         return frozenset(kind.resource for kind in kinds if kind is not None)
 
-    def _count_ungrouped(self, write: WorkloadWrite, lookup: ReferenceLookup) -> NothingCharged | Decided:
+    def _ungrouped_refused(self, write: WorkloadWrite, lookup: ReferenceLookup) -> Denied | None:
         """Refuse an object that charges no group where every workload has to charge one.
 
         A stored object that asks for no more is allowed, and any label of one that is being deleted. Raises Malformed.
@@ -323,35 +318,32 @@ class WorkloadCounter:
             label = group_of(new)
             if label is not None:
                 write.warnings.add(ignored_label(label, request.namespace))
-            return NothingCharged(lookup)
+            return None
         if old is not None:
             if is_going(old) and has_same_spec(old, new):
-                return NothingCharged(lookup)
+                return None
             stored = self._before(old, None, lookup)
             demand = counting.own_demand(new, write.adapter, lookup, self._config)
             if stored is not None and not growth(demand.resources, stored.resources):
-                return NothingCharged(lookup)
-        return Decided(
-            Denied(
-                Reason.REQUIRED,
-                f"namespace {request.namespace} requires a group: label {subject_of(request, write.adapter.kind)} "
-                f"{LABEL} with the group that pays for it",
-            ),
-            lookup,
+                return None
+        return Denied(
+            Reason.REQUIRED,
+            f"namespace {request.namespace} requires a group: label {subject_of(request, write.adapter.kind)} "
+            f"{LABEL} with the group that pays for it",
         )
 
     async def _count_let_loose(
         self, write: WorkloadWrite, lookup: ReferenceLookup, deadline: Deadline
-    ) -> Charges | None:
+    ) -> Charges | NothingCharged:
         """Count the children of a workload that is to name no group any more, and that name another group themselves.
 
-        From then on their own labels decide: it is growth of those groups. A label that names no group is none. Return
-        None where nothing grows. Raises Malformed, ApiError, Unreachable.
+        From then on their own labels decide: it is growth of those groups. A label that names no group is none. Raises
+        Malformed, ApiError, Unreachable.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
         paying = charged_group(old, self._registry, lookup) if old is not None and adapter.pays else None
         if old is None or paying is None:
-            return None
+            return NothingCharged(lookup)
         found = await self._adoption.pay_themselves(adapter, old, paying, deadline)
         whom = f"what {subject_of(request, adapter.kind)} made that names the group itself"
         due = [
@@ -365,7 +357,7 @@ class WorkloadCounter:
             for group, cost in sorted(found.items())
             if await self._context.groups.read(group, deadline.seconds_left()) is not None
         ]
-        return Charges(due) if due else None
+        return Charges(due) if due else NothingCharged(lookup)
 
     def _before(self, old: Object | None, group: str | None, lookup: Lookup) -> Demand | None:
         """Return what the stored object costs this group; None where there is none, or another group pays."""

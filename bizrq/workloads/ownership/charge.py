@@ -90,13 +90,12 @@ def weigh(
     `declared` is the number of pods that the workload asks for, and `per_pod` the cost of the next of them; of a
     workload with several kinds of pods pass the least per resource. `surges` is true for kinds whose controllers make
     the new version while the old one runs, unless the policy counts the surge. No more than `awaits` pods are awaited,
-    by default those that are declared. Free pods subtract at most the demand: a
-    pod that was resized in place would be free at any size.
+    by default those that are declared. Free pods subtract at most the demand: a pod that was resized in place would be
+    free at any size.
     """
     stages = [(pod, stage(pod.life, now, awaited=pod.awaited)) for pod in pods]
-    fresh, replaced = _awaited(
-        declared if awaits is None else awaits, [pod for pod, found in stages if found is Stage.FRESH]
-    )
+    fresh = [pod for pod, found in stages if found is Stage.FRESH]
+    fresh, replaced = _awaited(declared if awaits is None else awaits, fresh)
     ending = [*(pod for pod, found in stages if found is Stage.ENDING), *replaced]
     spared = free(fresh, declared, now) if surges else []
     there, at_no_cost = cost_of(fresh), smaller(cost_of(spared), demand)
