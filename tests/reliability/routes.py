@@ -186,7 +186,8 @@ def image_of(image: str, cpu: str | None = None) -> Object:
 
 async def may_operate(tenant: Tenant, resource: Resource) -> None:
     """Let the tenant write objects of an operator's kind: the role `edit` does not have it."""
-    metadata, api = {"name": "operated", "namespace": tenant.name}, "rbac.authorization.k8s.io"
+    name, api = f"operates-{resource.plural}", "rbac.authorization.k8s.io"
+    metadata = {"name": name, "namespace": tenant.name}
     rules = [{"apiGroups": [resource.group], "resources": ["*"], "verbs": ["*"]}]
     role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
     await tenant.admin.create(ROLES, role)
@@ -194,7 +195,7 @@ async def may_operate(tenant: Tenant, resource: Resource) -> None:
         "apiVersion": f"{api}/v1",
         "kind": "RoleBinding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": "operated"},
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": api, "kind": "User", "name": tenant.name}],
     }
     await tenant.admin.create(ROLE_BINDINGS, binding)

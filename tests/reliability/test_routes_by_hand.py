@@ -31,7 +31,18 @@ from tests.reliability.routes import (
 )
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, RAYCLUSTERS, REPLICASETS, TFJOBS, Object, group, tfjob
+from tests.support.objects import (
+    DEPLOYMENTS,
+    PODS,
+    RAYCLUSTERS,
+    RAYSERVICES,
+    REPLICASETS,
+    TFJOBS,
+    Object,
+    group,
+    rayservice,
+    tfjob,
+)
 from tests.support.tenant import Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -184,8 +195,61 @@ async def test_pods_without_a_label_below_what_a_workload_has_left(tenant: Tenan
     pods = unlabelled(tenant, "ReplicaSet", left["metadata"]["name"], left["metadata"]["uid"])
     for each in pods:
         each["metadata"]["labels"] |= left["spec"]["selector"]["matchLabels"]
-    assert not await attempts(tenant.create(PODS, each) for each in pods)
+    assert await attempts(tenant.create(PODS, each) for each in pods) <= 3
     await live.settled()
+
+
+async def test_pods_of_another_group_below_what_a_workload_has_left(tenant: Tenant, other: str) -> None:
+    """Their own label decides nothing: the group that pays for what is left pays for them, within its quota."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True, label=other))
+    await tenant.running(1)
+    await asyncio.sleep(1)
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    [left] = (await tenant.admin.list(REPLICASETS, tenant.name))[0]
+    await asyncio.sleep(2)
+    for turn in range(3):
+        pods = [pod(tenant, f"p{turn}-{n}", app="x", slow=True) for n in range(4)]
+        for each in pods:
+            each["metadata"]["labels"] |= left["spec"]["selector"]["matchLabels"]
+        made = [owned(each, "ReplicaSet", left["metadata"]["name"], left["metadata"]["uid"]) for each in pods]
+        await attempts(tenant.create(PODS, each) for each in made)
+        await asyncio.sleep(2)
+    await _pays_alone(tenant, other)
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["without a label", "of another group"])
+async def test_pods_below_what_an_operators_workload_has_left(tenant: Tenant, other: str, labelled: bool) -> None:
+    """No controller of Kubernetes reads it, and an account that is not listed adds pods."""
+    await may_operate(tenant, RAYSERVICES)
+    await may_operate(tenant, RAYCLUSTERS)
+    above = await tenant.create(RAYSERVICES, rayservice("serve", other, 1, namespace=tenant.name))
+    cluster = owned(ray_cluster(tenant, "own", 1), "RayService", "serve", above["metadata"]["uid"], "ray.io/v1")
+    del cluster["metadata"]["labels"]
+    uid = (await tenant.create(RAYCLUSTERS, cluster))["metadata"]["uid"]
+    first = owned(pod(tenant, "first", label=None, app="x"), "RayCluster", "own", uid, "ray.io/v1")
+    assert await attempts([tenant.create(PODS, first)]) == 1
+    await asyncio.sleep(2)
+    await tenant.delete(RAYSERVICES, "serve", "Orphan")
+    await gone(tenant, RAYSERVICES, "serve")
+    await asyncio.sleep(2)
+    pods = unlabelled(tenant, "RayCluster", "own", uid, "ray.io/v1")
+    if labelled:
+        for each in pods:
+            each["metadata"]["labels"][LABEL] = tenant.name
+    assert await attempts(tenant.create(PODS, each) for each in pods) == 3
+    await _pays_alone(tenant, other)
+
+
+async def _pays_alone(tenant: Tenant, other: str) -> None:
+    """Wait until the other group pays for all pods that are left, and the tenant's own for none."""
+
+    async def is_settled() -> bool:
+        # A bound pod that is gone without a terminal phase is charged for its grace.
+        return len(await tenant.pods()) <= await cores(tenant, other) and not await cores(tenant, tenant.name)
+
+    await eventually(is_settled, 20, "the group that paid pays for all that is left")
+    assert await cores(tenant, other) <= 4
 
 
 @pytest.mark.parametrize("resource", [REPLICASETS, TFJOBS, RAYCLUSTERS], ids=lambda each: each.kind)

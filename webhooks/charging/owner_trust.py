@@ -31,7 +31,6 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.payers import SELECTING, PayerReason
 from bizrq.workloads.validation import Malformed, malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -114,12 +113,11 @@ class OwnerTrust:
         adapter: Adapter,
         new: Object,
         old: Object | None,
-        lookup: Lookup,
         deadline: Deadline,
         *,
         is_charged: bool,
     ) -> None:
-        """Refuse an owner that no controller works for any more: it is gone, or is what a workload has left.
+        """Refuse an owner that is gone: no controller works for it any more.
 
         The group that paid for it pays for what its controller makes late, so nobody else may add to that: it would be
         charged there unseen. A new object that names a group itself is that group's, and so is one that `is_charged` to
@@ -138,33 +136,24 @@ class OwnerTrust:
         if above is None or made not in above.creates or not (above.pays and self._context.registry.is_charged(above)):
             return
         name = str(reference.get("name"))
-        stored = await self._owner_of_uid(above, version, name, uid, request.namespace, deadline)
-        if stored is None:
-            why = f"there is no {above.kind} {name} with uid {uid}"
-        elif (group, above.kind) in SELECTING and self._is_left(stored, lookup):
-            # Kubernetes' own controller makes what it asks for.
-            why = f"{above.kind} {name} is what a workload has left"
-        else:
+        if await self._stands(above, version, name, uid, request.namespace, deadline):
             return
         remedy = f"or label this object with the group that pays for it ({LABEL})" if old is None else "or keep the old"
-        raise malformed("metadata.ownerReferences", f"{why}: remove the reference, {remedy}")
+        path, why = "metadata.ownerReferences", f"there is no {above.kind} {name} with uid {uid}"
+        raise malformed(path, f"{why}: remove the reference, {remedy}")
 
-    def _is_left(self, obj: Object, lookup: Lookup) -> bool:
-        paid = self._payers.of_stored(obj, lookup)
-        return paid is not None and paid.reason is PayerReason.LEFTOVER
-
-    async def _owner_of_uid(
+    async def _stands(
         self, kind: Adapter, version: str, name: str, uid: str, namespace: str, deadline: Deadline
-    ) -> Object | None:
-        """Read the object of this kind, name and uid, in a version that the cluster serves; None where there is none.
+    ) -> bool:
+        """Return True if an object of this kind, name and uid is stored, in a version that the cluster serves.
 
         Raises ApiError, Unreachable.
         """
         for resource in dict.fromkeys((*resources_of(kind), *([resource_of(kind, version)] if version else ()))):
             with suppress(NotFound):
                 stored = await self._context.client.get(resource, name, namespace, timeout=deadline.seconds_left())
-                return stored if stored["metadata"]["uid"] == uid else None
-        return None
+                return bool(stored["metadata"]["uid"] == uid)
+        return False
 
     async def untrusted(
         self,

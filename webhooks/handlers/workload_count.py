@@ -98,7 +98,7 @@ class WorkloadCounter:
         if group is None and (refused := self._ungrouped_refused(write, lookup)) is not None:
             return Decided(refused, lookup)
         await self._owner_trust.check_stands(
-            write.request, write.adapter, write.new, write.old, lookup, deadline, is_charged=group is not None
+            write.request, write.adapter, write.new, write.old, deadline, is_charged=group is not None
         )
         if group is None:
             return await self._count_let_loose(write, lookup, deadline)

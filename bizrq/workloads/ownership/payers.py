@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.labels import LABEL, Models, labels_of, models_of
+from bizrq.workloads.labels import LABEL, Models, labels_of, models_of, with_models
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
@@ -76,7 +76,7 @@ LATE = 10_000
 
 
 class PayingOwner(NamedTuple):
-    """A stored owner that pays, and the group that it charges."""
+    """A stored owner that pays, or is left of one that paid, and the group that it charges."""
 
     obj: dict[str, Any]
     group: str
@@ -224,10 +224,29 @@ def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Take
 def owner_of_write(
     new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
 ) -> PayingOwner | None:
-    """Return the owner that pays for what a write stores. None where none does, as for a pod that has stayed."""
+    """Return the owner that pays for what a write stores. None where none does, as for a pod that has stayed.
+
+    What a workload has left pays for what is made below it, or comes there: with the models of that workload.
+    """
     owner = owner_that_pays(new, registry, lookup)
-    is_other = owner is not None and old is not None and has_stayed(new, registry, lookup, remembered)
-    return None if is_other else owner
+    if owner is None:
+        return _left_owner(new, old, registry, lookup, remembered)
+    return None if old is not None and has_stayed(new, registry, lookup, remembered) else owner
+
+
+def _left_owner(
+    new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
+) -> PayingOwner | None:
+    """Return what a workload has left and keeps an object, unless a group pays for the object already."""
+    if controller_of(new.get("metadata")) is None:
+        return None
+    was = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
+    if was is not None and was.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+        return None
+    paid = paid_as_kept(new, registry, lookup, remembered, anywhere)
+    if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.slot_of is new:
+        return None
+    return PayingOwner(with_models(paid.slot_of, paid.models), paid.group)
 
 
 def group_of_write(
