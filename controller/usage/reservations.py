@@ -20,8 +20,9 @@ from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.slot import ReservationError
 from bizrq.workloads.ownership.observation import has_acted
+from bizrq.workloads.pods.roles import has_ended
 from controller.usage.below import unseen_below
-from controller.watch.cluster import CATCH_UP, Cluster, patience
+from controller.watch.cluster import CATCH_UP, Cluster, Object, patience
 
 log = structlog.get_logger(__name__)
 
@@ -156,10 +157,16 @@ class ReservationTracker:
             return WriteState.OBSERVED
         is_expired = _without_base(str(entry)) in expired
         if obj is not None and int(obj["metadata"]["resourceVersion"]) > (entry.resource_version or 0):
-            acted = has_acted(obj, entry.generation)
+            acted = has_acted(obj, entry.generation) and not self._is_to_rerun(obj, entry)
             # Of a status that cannot be read nothing more is expected.
             return WriteState.OBSERVED if acted or (acted is None and is_expired) else WriteState.DELIVERED
         return WriteState.EXPIRED if is_expired else WriteState.PENDING
+
+    def _is_to_rerun(self, obj: Object, entry: Reservation) -> bool:
+        """Return True for an update of an ended object whose operator has yet to run it again for that."""
+        adapter = self._cluster.registry.of(obj) if entry.generation is not None else None
+        finished = adapter.finished_when if adapter is not None else None
+        return adapter is not None and finished is not None and finished.reruns and has_ended(obj, adapter)
 
     def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
         """Return for how many seconds each reservation is unchanged on our own clock, by line without base.

@@ -154,6 +154,26 @@ def test_many_containers_cost_no_more_time_than_they_are_many():
     assert min(took) < 2
 
 
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        ({"containers": [{"name": "c", "resources": {"limits": {f"x.com/r{n}": 1 for n in range(25_000)}}}]}, "25002"),
+        ({"containers": [{"name": "c"}], "resourceClaims": [{"name": f"r{n}"} for n in range(250)]}, "25002"),
+        ({"containers": [{"name": "c"}] * 25_000}, "25001"),
+    ],
+    ids=["resource names", "claims", "containers"],
+)
+def test_more_than_can_be_counted_while_others_wait_is_refused(pod, words):
+    obj = rollout(1, "cpu=1")
+    obj["spec"]["template"]["spec"] = pod
+    assert f"its pods have {words}" in refusal(obj)
+
+
+def test_more_roles_than_can_be_counted_while_others_wait_are_refused():
+    roles = {f"W{n}": {"replicas": 1, "template": template("cpu=1")} for n in range(25_001)}
+    assert "has 25001 entries" in refusal(workload("kubeflow.org/v1", "TFJob", {"tfReplicaSpecs": roles}))
+
+
 def test_no_total_is_more_than_kubernetes_can_hold():
     obj = rollout(2**31 - 1, "cpu=4294967298")
     assert count(obj).resources["requests.cpu"] <= MAX

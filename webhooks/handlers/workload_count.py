@@ -22,6 +22,7 @@ from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
+from bizrq.workloads.pods.roles import as_rerun
 from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
@@ -125,7 +126,7 @@ class WorkloadCounter:
         adapter = counting.adapter_of(write.new, self._registry)
         if self._payers.owner_after(write.new, write.old, asked) is not None:
             return NO_DEMAND, asked
-        demand = counting.own_demand(write.new, adapter, asked, self._config)
+        demand = counting.own_demand(as_rerun(write.new, write.old, adapter), adapter, asked, self._config)
         counting.check_readable(demand, before)
         return demand, asked
 

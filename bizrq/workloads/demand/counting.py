@@ -28,7 +28,7 @@ from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.lookup import ALL_NODES, EmptyLookup, Lookup, Reference, TrackingLookup, group_and_version
 from bizrq.workloads.ownership.payers import owner_that_pays
 from bizrq.workloads.pods.eligibility import eligible_nodes, placement
-from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, grace_problem, pod_cost
+from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, check_size, grace_problem, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
 from bizrq.workloads.pods.surge import with_policies
 from bizrq.workloads.validation import Malformed, describe_value, expect_count, expect_map, malformed
@@ -127,6 +127,7 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     shared: dict[Slot, Resources] = {}
     stated: frozenset[str] | None = None
     sets, unreadable = with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config)
+    check_size(pods.spec for pods in sets)
     for pods in sets:
         unreadable += grace_problem(pods.spec, pods.path)
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)

@@ -46,11 +46,13 @@ class FieldNumber:
     """A whole number in the object, or `default` where it is absent; a default of None makes it no operand.
 
     Then, in this order: subtract `minus`, add `plus`, keep it from 0 up, apply `clamp_max`, `clamp_min` and `at_least`.
-    Where `clamp_min` exceeds `clamp_max`, `clamp_min` wins.
+    Where `clamp_min` exceeds `clamp_max`, `clamp_min` wins. What is subtracted may be the number of some indexes: where
+    the field `indexes` lists them, no more count than it lists below the number that they are subtracted from.
     """
 
     at: FieldPath
     default: int | None = None
+    indexes: FieldPath | None = None
     minus: Factor | None = None
     plus: int = 0
     clamp_min: Factor | None = None
@@ -104,13 +106,17 @@ class RoleDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRule:
-    """When a workload has ended: a true condition of one of `types`, or one of `phases`, unless `unless` holds."""
+    """When a workload has ended: a true condition of one of `types`, or one of `phases`, unless `unless` holds.
+
+    `reruns` says that its operator runs an ended one again once its spec changes.
+    """
 
     conditions: FieldPath | None = None
     types: frozenset[str] = frozenset()
     phase: FieldPath | None = None
     phases: frozenset[str] = frozenset()
     unless: FieldEquals | None = None
+    reruns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

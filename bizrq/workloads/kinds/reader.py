@@ -213,7 +213,7 @@ class _Reader:
         entry = _Entry(
             value,
             where,
-            ("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "plus", "atLeast"),
+            ("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "plus", "atLeast", "indexes"),
         )
         if "const" in entry:
             return Constant(entry.whole("const", 0))
@@ -230,6 +230,7 @@ class _Reader:
             clamp_min=entry.maybe("clampMin", self.factor),
             clamp_max=entry.maybe("clampMax", self.factor),
             at_least=entry.whole("atLeast", 0) if "atLeast" in entry else 0,
+            indexes=entry.maybe("indexes", self.at),
         )
 
     def equals(self, value: object, where: str) -> FieldEquals:
@@ -274,7 +275,7 @@ def _has_value(factor: Factor) -> bool:
 
 
 def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
-    entry = _Entry(value, where, ("conditions", "phase", "unless"))
+    entry = _Entry(value, where, ("conditions", "phase", "unless", "reruns"))
     conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
     phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
     if conditions is None and phase is None:
@@ -285,6 +286,7 @@ def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
         phase=_at(phase.text("path"), phase.path("path")) if phase else None,
         phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
         unless=entry.maybe("unless", _Reader(codes, ("spec",)).equals),
+        reruns=entry.flag("reruns"),
     )
 
 

@@ -4,13 +4,14 @@ This file alone answers that, as Kubernetes' controller does (kubernetes pkg/con
 NodeShouldRunDaemonPod; component-helpers scheduling/corev1/nodeaffinity). It does not know where nodes come from.
 
 One rule is wider: taints whose key starts with `node.kubernetes.io/` follow the state of a node and pass by themselves,
-so they exclude no node. The tolerations that the controller adds to its pods are all of such taints.
+so they exclude no node. The tolerations that the controller adds to its pods are all of such taints. And a placement
+that would take too long to evaluate excludes no node either: a tenant may write a megabyte of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from bizrq.workloads.validation import child_path, expect_list, expect_map
@@ -19,6 +20,11 @@ Object: TypeAlias = Mapping[str, Any]
 _Fits: TypeAlias = Callable[[Object, str], bool]
 """Labels and name of a node."""
 
+#: A placement with more rules or values, or more tests over all nodes that differ, is not evaluated.
+_MOST_RULES: Final = 5_000
+_MOST_STEPS: Final = 100_000
+#: The lists of rules in a term.
+_PARTS: Final = ("matchExpressions", "matchFields")
 _STATE_TAINTS: Final = "node.kubernetes.io/"
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _NAME_FIELD: Final = "metadata.name"
@@ -32,13 +38,35 @@ def eligible_nodes(spec: Object, path: str, nodes: Iterable[Object]) -> list[str
     Raises Malformed where the spec is not of the form that Kubernetes takes.
     """
     name, selector, terms, tolerations = placement(spec, path)
-    fits = _affinity(selector, terms)
-    tolerates = _Tolerations(tolerations)
-    return [
-        _name(node)
-        for node in nodes
-        if (name in ("", _name(node))) and fits(_labels(node), _name(node)) and tolerates.all(_taints(node))
-    ]
+    asked = [node for node in nodes if name in ("", _name(node))]
+    rules = [rule for term in terms or () for part in _PARTS for rule in term.get(part) or ()]
+    keys = sorted({*map(str, selector), *(str(rule.get("key")) for rule in rules)})
+    values, cost = sum(len(rule.get("values") or ()) for rule in rules), len(rules) + len(tolerations)
+    if max(cost, values) > _MOST_RULES or len(keys) * len(asked) > _MOST_STEPS:
+        return [_name(node) for node in asked]
+    fits, tolerates, by_name = _affinity(selector, terms), _Tolerations(tolerations), any(map(_has_fields, terms or ()))
+    found: list[str] = []
+    verdicts: dict[object, bool] = {}
+    for node in asked:
+        like = _likeness(node, keys, by_name=by_name)
+        if like not in verdicts:
+            if (len(verdicts) + 1) * cost > _MOST_STEPS:
+                return [_name(node) for node in asked]
+            verdicts[like] = fits(_labels(node), _name(node)) and tolerates.all(_taints(node))
+        if verdicts[like]:
+            found.append(_name(node))
+    return found
+
+
+def _likeness(node: Object, keys: Sequence[str], *, by_name: bool) -> object:
+    """Return a value that is equal for nodes that a placement cannot tell apart."""
+    labels, taints = _labels(node), _taints(node)
+    marks = [str((taint.get("key"), taint.get("value"), taint.get("effect"))) for taint in taints]
+    return (*(repr(labels.get(key)) for key in keys), *marks, _name(node) if by_name else "")
+
+
+def _has_fields(term: Object) -> bool:
+    return bool(term.get("matchFields"))
 
 
 def placement(spec: Object, path: str) -> tuple[str, Object, Sequence[Object] | None, Sequence[Object]]:
@@ -58,7 +86,7 @@ def placement(spec: Object, path: str) -> tuple[str, Object, Sequence[Object] | 
         terms_path = f"{required_path}.nodeSelectorTerms"
         terms = _maps(expect_map(required, required_path).get("nodeSelectorTerms"), terms_path)
         for number, term in enumerate(terms):
-            for key in ("matchExpressions", "matchFields"):
+            for key in filter(term.__contains__, _PARTS):
                 rules_path = f"{terms_path}[{number}].{key}"
                 for place, rule in enumerate(_maps(term.get(key), rules_path)):
                     expect_list(rule.get("values"), f"{rules_path}[{place}].values")
@@ -71,7 +99,10 @@ def placement(spec: Object, path: str) -> tuple[str, Object, Sequence[Object] | 
 
 
 def _maps(value: object, path: str) -> list[Object]:
-    return [expect_map(each, f"{path}[{number}]") for number, each in enumerate(expect_list(value, path))]
+    return [
+        each if isinstance(each, dict) else expect_map(each, f"{path}[{number}]")
+        for number, each in enumerate(expect_list(value, path))
+    ]
 
 
 def _affinity(selector: Object, terms: Sequence[Object] | None) -> _Fits:
@@ -98,9 +129,12 @@ def _term(term: Object) -> _Fits | None:
 
 def _label_rule(rule: Object) -> _Fits | None:
     """Return the test of a rule on labels, None where it cannot be read (apimachinery pkg/labels, NewRequirement)."""
-    key, values = str(rule.get("key")), rule.get("values") or []
+    key = str(rule.get("key"))
+    values: Collection[Any] = rule.get("values") or []
     if not all(isinstance(value, str) and _LABEL_VALUE.fullmatch(value) for value in values):
         return None
+    if len(values) > 1:
+        values = frozenset(values)
     match rule.get("operator"):
         case "In" if values:
             return lambda labels, _name: key in labels and labels[key] in values
@@ -162,8 +196,8 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
             return False
 
 
-def _only_whole(values: Sequence[str]) -> int | None:
-    return _whole(values[0]) if len(values) == 1 else None
+def _only_whole(values: Collection[str]) -> int | None:
+    return _whole(*values) if len(values) == 1 else None
 
 
 def _whole(text: object) -> int | None:

@@ -44,6 +44,11 @@ COUNTED: Final = (
 )
 COUNTED_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "securityContext")
 
+#: The most roles, containers, resource names and claims that the templates of one object may have together. A claim
+#: counts as so many, for it is read.
+MAX_SIZE: Final = 25_000
+_CLAIM_SIZE: Final = 100
+
 #: The prefix of the implicit resource of a DRA device class.
 IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
@@ -125,6 +130,38 @@ def pod_cost(spec: Mapping[str, Any], path: str, namespace: str, lookup: Lookup)
             limits[name] += amount
     missing = _missing((*containers, *inits), pod_requests, pod_limits)
     return PodCost(requests, limits, missing, stated, containers, inits)
+
+
+def check_size(specs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise Malformed where the templates of an object together say more than can be counted while others wait.
+
+    A tenant may write a megabyte of them.
+    """
+    size = sum(map(_size, specs))
+    if size > MAX_SIZE:
+        parts = f"containers, resource names and claims (each as {_CLAIM_SIZE})"
+        raise malformed("spec", f"its pods have {size} {parts}: no more than {MAX_SIZE} can be counted")
+
+
+def _size(spec: Mapping[str, Any]) -> int:
+    size = 1
+    for key in ("containers", "initContainers"):
+        for each in _listed(spec, key):
+            size += 1
+            resources = _map(each, "resources") if isinstance(each, dict) else {}
+            for part in ("requests", "limits"):
+                size += len(_map(resources, part))
+    return size + _CLAIM_SIZE * len(_listed(spec, "resourceClaims"))
+
+
+def _map(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = of.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _listed(spec: Mapping[str, Any], key: str) -> list[Any]:
+    found = spec.get(key)
+    return found if isinstance(found, list) else []
 
 
 def grace_problem(spec: Mapping[str, Any], path: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     status = pod.get("status")
     if not isinstance(status, dict):
         return spec
-    infeasible = _is_infeasible(status.get("conditions"))
+    infeasible = _is_infeasible(status.get("conditions"), (pod.get("metadata") or {}).get("generation"))
     running = spec
     asks = spec.get("resources")
     if isinstance(asks, dict) and any(map(status.get, HELD)):
@@ -46,9 +46,13 @@ def as_running(pod: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     return running
 
 
-def _is_infeasible(conditions: object) -> bool:
+def _is_infeasible(conditions: object, generation: object) -> bool:
+    """Return True where the node says so of what the pod asks for in this generation, and not of an earlier resize."""
     return isinstance(conditions, list) and any(
-        isinstance(c, dict) and c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible"
+        isinstance(c, dict)
+        and c.get("type") == "PodResizePending"
+        and c.get("reason") == "Infeasible"
+        and c.get("observedGeneration") == generation
         for c in conditions
     )
 

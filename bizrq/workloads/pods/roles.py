@@ -6,9 +6,10 @@ has what declarations cannot say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from bizrq.workloads.kinds.declaration import (
     Adapter,
@@ -22,6 +23,7 @@ from bizrq.workloads.kinds.declaration import (
     MinOf,
     RoleDeclaration,
 )
+from bizrq.workloads.pods.podspec import MAX_SIZE
 from bizrq.workloads.pods.resize import as_running
 from bizrq.workloads.validation import (
     MAX_COUNT,
@@ -34,6 +36,9 @@ from bizrq.workloads.validation import (
     get_path,
     malformed,
 )
+
+#: Indexes as the status of a Job lists them, each once and in order.
+_INDEXES: Final = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?(,[0-9]{1,10}(-[0-9]{1,10})?)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,14 @@ def has_ended(obj: dict[str, Any], adapter: Adapter) -> bool:
     if finished is None or not (_has_condition(obj, finished) or _has_phase(obj, finished)):
         return False
     return finished.unless is None or _status(obj, finished.unless.at) != finished.unless.value
+
+
+def as_rerun(new: dict[str, Any], old: dict[str, Any] | None, adapter: Adapter) -> dict[str, Any]:
+    """Return what a write stores without the end in its status, where the operator will run it again for that write."""
+    reruns = adapter.finished_when is not None and adapter.finished_when.reruns
+    if not reruns or old is None or new.get("spec") == old.get("spec"):
+        return new
+    return {key: value for key, value in new.items() if key != "status"}
 
 
 def _has_condition(obj: dict[str, Any], finished: FinishedRule) -> bool:
@@ -213,6 +226,8 @@ def _instances(role: RoleDeclaration, obj: dict[str, Any]) -> Iterator[tuple[str
         ]
     else:
         raise malformed(path, f"must be a map or a list, not {describe_value(found)}")
+    if len(elements) > MAX_SIZE:
+        raise malformed(path, f"has {len(elements)} entries: no more than {MAX_SIZE} can be counted")
     for name, element, where in elements:
         if role.key is not None and name.casefold() != role.key.casefold():
             continue
@@ -265,13 +280,31 @@ def _read_number(factor: FieldNumber, scope: _Scope) -> int | None:
     else:
         number = expect_count(value, scope.path(factor.at))
     if factor.minus is not None:
-        number -= _number(factor.minus, scope) or 0
+        number -= min(_number(factor.minus, scope) or 0, _most_indexes(factor.minus, scope, number))
     number = max(0, number + factor.plus)
     if factor.clamp_max is not None and (most := _number(factor.clamp_max, scope)) is not None:
         number = min(number, most)
     if factor.clamp_min is not None and (least := _number(factor.clamp_min, scope)) is not None:
         number = max(number, least)
     return max(number, factor.at_least)
+
+
+def _most_indexes(factor: Factor, scope: _Scope, below: int) -> int:
+    """Return how many indexes below a number the field that a factor names lists; the number without such a field."""
+    place = factor.indexes if isinstance(factor, FieldNumber) else None
+    listed = scope.value(place) if place is not None else None
+    return _indexes(listed, below) if listed is not None else below
+
+
+def _indexes(text: object, below: int) -> int:
+    """Return how many indexes below a number a text such as "0,3-5" lists; none where it cannot be read.
+
+    Source: kubernetes pkg/controller/job/indexed_job_utils.go, parseIndexesFromString.
+    """
+    if not isinstance(text, str) or not _INDEXES.fullmatch(text):
+        return 0
+    spans = (span.partition("-") for span in text.split(","))
+    return sum(max(0, min(int(last or first), below - 1) - int(first) + 1) for first, _, last in spans)
 
 
 def _injected(added: Sequence[InjectedContainer], scope: _Scope, pod_set: PodSet) -> PodSet:

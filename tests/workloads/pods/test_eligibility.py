@@ -129,6 +129,31 @@ def test_nodes_are_counted_one_by_one() -> None:
     assert eligible_nodes({}, "spec", []) == []
 
 
+def test_nodes_that_differ_in_what_the_template_looks_at_are_told_apart() -> None:
+    """Others are not compared again."""
+    nodes = [node(f"n{n}", *(["x=y:NoSchedule"] if n % 3 == 0 else []), disk="ab"[n % 2]) for n in range(12)]
+    of_disk = labels("disk", "In", "a", "z")
+    assert eligible_nodes(affinity(of_disk), "spec", nodes) == ["n2", "n4", "n8", "n10"]
+    by_name = {**of_disk, **fields("In", "n4")}
+    assert eligible_nodes(affinity(by_name), "spec", nodes) == ["n4"]
+    tolerant = {**affinity(of_disk), "tolerations": [{"key": "x", "operator": "Exists"}]}
+    assert len(eligible_nodes(tolerant, "spec", nodes)) == 6
+
+
+LARGE = [
+    ("of many terms", affinity(*[labels("a", "Exists")] * 5_001)),
+    ("of many values", affinity(labels("a", "In", *(f"v{n}" for n in range(5_001))))),
+    ("of many tolerations", {**affinity(labels("a", "Exists")), "tolerations": [{"key": "x"}] * 5_001}),
+    ("of many labels", affinity(*(labels(f"a{n}", "Exists") for n in range(200)))),
+    ("of many names", affinity(*(fields("In", "none") for n in range(200)))),
+]
+
+
+@pytest.mark.parametrize("spec", [row[1] for row in LARGE], ids=[row[0] for row in LARGE])
+def test_a_template_that_takes_too_long_to_compare_runs_on_all_nodes(spec: dict[str, Any]) -> None:
+    assert len(eligible_nodes(spec, "spec", [node(f"n{n}") for n in range(600)])) == 600
+
+
 def test_what_else_a_pod_says_does_not_place_it() -> None:
     assert placement({"nodeSelector": {"a": "b"}, "hostNetwork": True}, "") == placement(
         {"nodeSelector": {"a": "b"}}, ""

@@ -199,6 +199,15 @@ RESIZED = [
 ]
 
 
+def test_what_was_infeasible_says_nothing_of_a_later_resize():
+    pod = running("64", has="4", allocated="4", reason="Infeasible")
+    [condition] = pod["status"]["conditions"]
+    for generation, observed, expected in ((3, 3, "cpu=4"), (3, 2, "cpu=64"), (3, None, "cpu=64")):
+        pod["metadata"]["generation"] = generation
+        condition["observedGeneration"] = observed
+        assert costs(count(pod), f"{expected} pods=1")
+
+
 @pytest.mark.parametrize(("pod", "expected"), [row[1:] for row in RESIZED], ids=[row[0] for row in RESIZED])
 def test_a_pod_that_was_resized_costs_the_most_that_it_may_hold(pod, expected):
     assert costs(count(pod), f"{expected} pods=1")
