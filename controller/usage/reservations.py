@@ -185,6 +185,7 @@ class ReservationTracker:
 def _without_base(line: str) -> str:
     """Return a reservation's line without its base. A line that cannot be read stays as it is."""
     try:
-        return str(replace(parse_reservation(line), base={}))
+        entry = parse_reservation(line)
+        return str(replace(entry, base={})) if entry.base else line
     except (ReservationError, quantity.QuantityError):
         return line
