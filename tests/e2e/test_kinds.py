@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import copy
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -192,7 +192,8 @@ class Play:
     async def create(self, resource: Resource, obj: Object, name: str, **metadata: Any) -> Object:
         labels = obj.get("metadata", {}).get("labels", {})
         metadata |= {"name": name, "namespace": self.name, "labels": {**labels, LABEL: self.name}}
-        return await self.client.create(resource, typed(resource, {**labelled(obj, self.name), "metadata": metadata}))
+        made = typed(resource, {**labelled(obj, self.name), "metadata": metadata})
+        return await self._decided(partial(self.client.create, resource, made))
 
     async def patch(self, spec: Object) -> None:
         await self.written({"spec": labelled(spec, self.name)}, None)
@@ -201,24 +202,28 @@ class Play:
         await self.written({"spec": {"replicas": replicas}}, "scale")
 
     async def written(self, change: Object, subresource: str | None) -> None:
-        """Patch the workload, and try again where a busy machine could not decide in time.
+        await self._decided(
+            partial(self.client.patch, self.row.resource, "w", change, namespace=self.name, subresource=subresource)
+        )
+
+    async def _decided(self, request: Callable[[], Awaitable[Object]]) -> Object:
+        """Send a write, and again where a busy machine could not decide it in time. Return what it stored.
 
         No earlier change is under way: everything before was counted.
         """
-        request = partial(
-            self.client.patch, self.row.resource, "w", change, namespace=self.name, subresource=subresource
-        )
+        stored: list[Object] = []
 
         async def is_decided() -> bool:
             try:
-                await request()
+                stored.append(await request())
             except TooManyRequests as error:
                 if "is under way" in error.message:
                     raise
                 return False
             return True
 
-        await eventually(is_decided, STEP, "the change is decided")
+        await eventually(is_decided, STEP, "the write is decided")
+        return stored[0]
 
     async def costs(self, size: int) -> None:
         cost = self.row.cost(size)
