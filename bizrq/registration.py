@@ -110,10 +110,11 @@ SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
 )
+_IS_SCALE = "request.?subResource.orValue('') == 'scale'"
 #: Send a deletion, and an update of a ReplicaSet after which another may take over from it: it asks for fewer pods, has
 #: another template, may leave its owner, or its controller would find other notes on it.
 GIVES_WAY = (
-    "request.operation == 'DELETE' || (request.subResource == 'scale' ? object.?spec.?replicas.orValue(0) < "
+    f"request.operation == 'DELETE' || ({_IS_SCALE} ? object.?spec.?replicas.orValue(0) < "
     "oldObject.?spec.?replicas.orValue(0) : object.spec.?replicas.orValue(1) < oldObject.spec.?replicas.orValue(1) || "
     f"object.spec.template != oldObject.spec.template || {MAY_LEAVE} || "
     f"{list(NOTES)}.exists(k, object.metadata.?annotations[?k] != oldObject.metadata.?annotations[?k]))"
@@ -426,7 +427,7 @@ def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
         {
             "name": "below-a-deployment",
-            "expression": f"request.subResource == 'scale' || ({_owned('oldObject', deployments)})",
+            "expression": f"{_IS_SCALE} || ({_owned('oldObject', deployments)})",
         },
         {"name": "gives-way", "expression": GIVES_WAY},
     ]
