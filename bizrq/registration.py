@@ -25,6 +25,7 @@ from bizrq.workloads.devices import hami
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
+from bizrq.workloads.ownership.takeover import NOTES
 from bizrq.workloads.pods import podspec
 from bizrq.workloads.scope import Scope
 
@@ -59,6 +60,7 @@ class ReviewEndpoint:
 GROUPS = ReviewEndpoint("/validate/groups", ("CREATE", "UPDATE", "DELETE"), "the family of {}")
 WORKLOADS = ReviewEndpoint("/validate/workloads", ("CREATE", "UPDATE"), "what {} refers to", ("", "resize"))
 CHILDREN = ReviewEndpoint("/validate/children", ("UPDATE",), "what owns {}")
+VERSIONS = ReviewEndpoint("/validate/versions", ("UPDATE", "DELETE"), "what scales {}", ("", "scale"))
 SCALE = ReviewEndpoint("/validate/scale", ("UPDATE",), "what {} scales", ("scale",))
 REFERENCES = ReviewEndpoint("/validate/references", ("CREATE", "UPDATE", "DELETE"), "what refers to {}")
 CLAIMS = ReviewEndpoint("/validate/claims", ("CREATE", "UPDATE"), "what names {}")
@@ -68,7 +70,7 @@ AUTOSCALERS = ReviewEndpoint("/validate/autoscalers", ("CREATE", "UPDATE"), "the
 INDIRECT = ReviewEndpoint("/validate/indirect", ("CREATE", "UPDATE"), "what {} makes")
 
 _ENDPOINTS: Final = (
-    *(GROUPS, WORKLOADS, CHILDREN, SCALE, REFERENCES),
+    *(GROUPS, WORKLOADS, CHILDREN, VERSIONS, SCALE, REFERENCES),
     *(CLAIMS, NAMESPACES, CORRECTIONS, AUTOSCALERS, INDIRECT),
 )
 #: The paths of this version.
@@ -107,6 +109,15 @@ MAY_LEAVE = " || ".join(
 SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
     "(!has(oldObject.spec) || !has(oldObject.spec.replicas) || object.spec.replicas > oldObject.spec.replicas)"
+)
+_IS_SCALE = "request.?subResource.orValue('') == 'scale'"
+#: Send a deletion, and an update of a ReplicaSet after which another may take over from it: it asks for fewer pods, has
+#: another template, may leave its owner, or its controller would find other notes on it.
+GIVES_WAY = (
+    f"request.operation == 'DELETE' || ({_IS_SCALE} ? object.?spec.?replicas.orValue(0) < "
+    "oldObject.?spec.?replicas.orValue(0) : object.spec.?replicas.orValue(1) < oldObject.spec.?replicas.orValue(1) || "
+    f"object.spec.template != oldObject.spec.template || {MAY_LEAVE} || "
+    f"{list(NOTES)}.exists(k, object.metadata.?annotations[?k] != oldObject.metadata.?annotations[?k]))"
 )
 #: The pod templates of an object and of its stored version, as a list of two.
 _TEMPLATES = (
@@ -337,6 +348,7 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
         Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, *managed], [_UNLABELLED]),
         *_grown(registry, managed),
         *_leaving(registry, managed),
+        *_giving_way(registry, managed),
         *_edited(registry, managed),
         *_added(registry, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
@@ -397,6 +409,29 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
     ]
     return [Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)]
+
+
+def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+    """Review ReplicaSets of Deployments that people delete or change so that another version may take over.
+
+    Few people do so. Fails open: the recount counts what takes over.
+    """
+    deployments = [a for a in registry.charged if (a.group, a.kind) == ("apps", "Deployment")]
+    if not deployments:
+        return []
+    rules = [
+        _rule("apps", ["v1"], ["replicasets"], ["UPDATE", "DELETE"], "Namespaced"),
+        _rule("apps", ["v1"], ["replicasets/scale"], ["UPDATE"], "Namespaced"),
+    ]
+    conditions = [
+        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        {
+            "name": "below-a-deployment",
+            "expression": f"{_IS_SCALE} || ({_owned('oldObject', deployments)})",
+        },
+        {"name": "gives-way", "expression": GIVES_WAY},
+    ]
+    return [Webhook("versions", VERSIONS, rules, conditions, managed, fails_open=True)]
 
 
 def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:

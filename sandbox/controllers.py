@@ -34,6 +34,7 @@ _CLAIMED: dict[Kind, Kind] = {
     ("argoproj.io", "rollouts"): REPLICASETS,
     **dict.fromkeys((REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS, DAEMONSETS, JOBS), PODS),
 }
+_REVISION = "controller-revision-hash"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -415,30 +416,58 @@ class Controllers:
             raise problem
 
     async def _stateful_set(self, call: Call, resource: Resource, obj: Json) -> None:
-        """Keep one pod of the current template for each ordinal."""
+        """Keep one pod for each ordinal: of the current revision below the partition, of the latest elsewhere."""
         spec, name = _spec(obj), obj["metadata"]["name"]
-        start = (spec.get("ordinals") or {}).get("start", 0)
-        template = spec.get("template") or {}
-        revision = f"{name}-{_template_hash(template)}"
+        start, replicas = (spec.get("ordinals") or {}).get("start", 0), spec.get("replicas", 1)
+        strategy, latest = spec.get("updateStrategy") or {}, await self._revision(call, obj)
+        rolls = strategy.get("type", "RollingUpdate") == "RollingUpdate"
+        first = start + ((strategy.get("rollingUpdate") or {}).get("partition", 0) if rolls else 0)
+        current = self._stored_revision(obj, _status(obj).get("currentRevision")) or latest
         wanted: dict[str, _Pod] = {}
-        for ordinal in range(start, start + spec.get("replicas", 1)):
+        for ordinal in range(start, start + replicas):
+            revision = current if ordinal < first else latest
             labels = {
                 "apps.kubernetes.io/pod-index": str(ordinal),
                 "statefulset.kubernetes.io/pod-name": f"{name}-{ordinal}",
-                "controller-revision-hash": revision,
+                _REVISION: revision["metadata"]["name"],
             }
-            wanted[f"{name}-{ordinal}"] = (template, labels)
+            wanted[f"{name}-{ordinal}"] = (revision["data"]["spec"]["template"], labels)
         await self._align(call, obj, wanted)
-        for pod in self._pods(obj):
-            if active(pod) and pod["metadata"].get("labels", {}).get("controller-revision-hash") != revision:
+        for ordinal in range(first, start + replicas) if rolls else ():
+            pod = next((pod for pod in self._pods(obj) if pod["metadata"]["name"] == f"{name}-{ordinal}"), None)
+            if pod is not None and active(pod) and not _is_of(latest)(pod):
                 await self._delete_pod(call, pod)
         status = {
             "observedGeneration": obj["metadata"].get("generation", 0),
             **_count(self._pods(obj), _STATEFUL_SET_COUNTS),
-            "currentRevision": revision,
-            "updateRevision": revision,
+            "currentReplicas": sum(map(_is_of(current), self._pods(obj))),
+            "updatedReplicas": sum(map(_is_of(latest), self._pods(obj))),
+            "currentRevision": current["metadata"]["name"],
+            "updateRevision": latest["metadata"]["name"],
         }
+        if rolls and status["updatedReplicas"] == status["readyReplicas"] == status["replicas"] == replicas:
+            status |= {"currentReplicas": replicas, "currentRevision": status["updateRevision"]}
         await self._write_status(call, resource, obj, status)
+
+    def _stored_revision(self, obj: Json, name: str | None) -> Json | None:
+        resource, namespace = self._builtin("apps", "controllerrevisions"), obj["metadata"]["namespace"]
+        item = self._api.store.get(resource.store, namespace, name) if name else None
+        return item.obj if item is not None else None
+
+    async def _revision(self, call: Call, obj: Json) -> Json:
+        """Return the stored revision of a template; create it where there is none."""
+        name = f"{obj['metadata']['name']}-{_template_hash(_spec(obj).get('template') or {})}"
+        if (stored := self._stored_revision(obj, name)) is not None:
+            return stored
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"name": name, "ownerReferences": [owner_reference(obj)]},
+            "data": {"spec": {"template": {**(_spec(obj).get("template") or {}), "$patch": "replace"}}},
+            "revision": 1,
+        }
+        resource = self._builtin("apps", "controllerrevisions")
+        return (await self._api.create(call, resource, obj["metadata"]["namespace"], body)).obj
 
     async def _daemon_set(self, call: Call, resource: Resource, obj: Json) -> None:
         """Keep one pod, pinned by node affinity, for each node that the template selects and tolerates."""
@@ -536,7 +565,7 @@ def _has_failed(pod: Json) -> bool:
 
 
 _REPLICA_SET_COUNTS: _Counts = {"replicas": active, "readyReplicas": ready, "availableReplicas": ready}
-_STATEFUL_SET_COUNTS: _Counts = {**_REPLICA_SET_COUNTS, "updatedReplicas": active}
+_STATEFUL_SET_COUNTS: _Counts = _REPLICA_SET_COUNTS
 _DAEMON_SET_COUNTS: _Counts = {
     "currentNumberScheduled": active,
     "updatedNumberScheduled": active,
@@ -550,6 +579,12 @@ _TFJOB_COUNTS: _Counts = {"active": active, "succeeded": _has_succeeded, "failed
 def _count(pods: Iterable[Json], counts: _Counts) -> dict[str, int]:
     found = list(pods)
     return {name: sum(map(test, found)) for name, test in counts.items()}
+
+
+def _is_of(revision: Json) -> Callable[[Json], bool]:
+    """Return for which pods of a StatefulSet it is their revision."""
+    name = revision["metadata"]["name"]
+    return lambda pod: active(pod) and (pod["metadata"].get("labels") or {}).get(_REVISION) == name
 
 
 def _above_zero(counts: Mapping[str, int]) -> dict[str, int]:

@@ -138,6 +138,7 @@ BUILTINS: tuple[Resource, ...] = (
     _builtin("apps", "v1", "StatefulSet", "statefulsets", "sts", all_=True, status=True, generation=True,
              scale=_WORKLOAD_SCALE),
     _builtin("apps", "v1", "DaemonSet", "daemonsets", "ds", all_=True, status=True, generation=True),
+    _builtin("apps", "v1", "ControllerRevision", "controllerrevisions"),
     _builtin("batch", "v1", "Job", "jobs", all_=True, status=True, generation=True),
     _builtin("batch", "v1", "CronJob", "cronjobs", "cj", all_=True, status=True, generation=True),
     _builtin("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", "hpa", all_=True,

@@ -34,6 +34,7 @@ from webhooks.handlers.groups import GroupHandler
 from webhooks.handlers.in_use import InUseCheck
 from webhooks.handlers.namespaces import NamespaceHandler
 from webhooks.handlers.references import ReferenceHandler
+from webhooks.handlers.versions import VersionHandler
 from webhooks.handlers.workload_count import WorkloadCounter
 from webhooks.handlers.workloads import WorkloadHandler
 
@@ -82,6 +83,7 @@ def handlers(
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,
         registration.CHILDREN: workloads.leaving,
+        registration.VERSIONS: VersionHandler(context, charger, who_pays).admit,
         registration.REFERENCES: ReferenceHandler(
             context, charger, users, claims, InUseCheck(context, users, claims)
         ).admit,

@@ -90,7 +90,7 @@ def _cluster_roles(registry: Registry) -> list[RbacManifest]:
 def _role_of_webhooks() -> RbacManifest:
     rules = [
         rule("", ["namespaces"], "get"),
-        rule("apps", ["controllerrevisions"], "get"),
+        rule("apps", ["controllerrevisions"], "list"),
         rule("authorization.k8s.io", ["subjectaccessreviews"], "create"),
         rule(GROUPS.group, [f"{GROUPS.plural}/status"], "patch"),
         rule(GROUPS.group, [GROUPS.plural], guards.MAINTAIN),
@@ -100,8 +100,8 @@ def _role_of_webhooks() -> RbacManifest:
         _role(WEBHOOKS, rules),
         "The webhooks read the namespace of a request before they refuse it, and ask the API server whether a\n"
         "user has a right on a group. A patch of the status holds back reservations while a person edits the group.\n"
-        "The revision of a StatefulSet has the template of the pods below its partition. They are not ready while\n"
-        "the registration has paths of another version.",
+        "They list the revisions of a StatefulSet that may become its current one before its status says so. They\n"
+        "are not ready while the registration has paths of another version.",
     )
 
 

@@ -30,6 +30,8 @@ WATCHED = (
     NAMESPACES,
 )
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+#: The revisions of a StatefulSet's template.
+REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 #: Kinds to which workloads refer by name, charged or not. The controller watches them, so that it can wait for a write
 #: and recount the users of the object. A kind that is not installed is no error.
 CONTEXT = (
@@ -48,6 +50,7 @@ SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", na
 #: answer is stale.
 READ = (
     *CONTEXT,
+    REVISIONS,
     Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
     Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),

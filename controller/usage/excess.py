@@ -17,8 +17,9 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
+from bizrq.workloads.ownership.takeover import takeover
 from bizrq.workloads.validation import Malformed
-from controller.usage.below import Below
+from controller.usage.below import Below, Owner
 from controller.watch.cluster import Cluster
 
 Object = dict[str, Any]
@@ -67,7 +68,7 @@ class ExcessUsage:
                 # The surge comes besides what its children have grown to.
                 alone = allowance(obj, maker, workload, 1, lookup, self._config)
                 reached = resources.add(resources.larger(alone, own), resources.growth(reached, alone))
-            beyond = excess(asked, reached)
+            beyond = excess([*asked, *self._takes_over(owner, workload, lookup)], reached)
             if beyond:
                 findings.append(self._finding(owner.path[-1], owner.children, beyond))
             if deeper:
@@ -95,6 +96,20 @@ class ExcessUsage:
         """Return what a child asks for; one that is being deleted asks for nothing."""
         going = child["metadata"].get("deletionTimestamp") is not None
         return {} if going else self.cost(child, adapter, pays, lookup)
+
+    def _takes_over(self, owner: Owner, pays: Object, lookup: Lookup) -> list[Resources]:
+        """Return what the pods cost that the controller of a paused Deployment has yet to add to older versions.
+
+        The version that ran is gone, and another is to take over.
+        """
+        adapter, obj = owner.path[-1]
+        if (adapter.group, adapter.kind) != ("apps", "Deployment") or not (obj.get("spec") or {}).get("paused"):
+            return []
+        taken, found = takeover(obj, [child for _, child in owner.children]), dict[str, int]()
+        for version in taken.versions:
+            spec = {**obj["spec"], "replicas": taken.pods, "template": (version.get("spec") or {}).get("template")}
+            found = resources.larger(found, self.cost({**obj, "spec": spec}, adapter, pays, lookup))
+        return [found] if found else []
 
     def _finding(
         self, owner: tuple[Adapter, Object], children: list[tuple[Adapter, Object]], beyond: Mapping[str, int]

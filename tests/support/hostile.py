@@ -348,6 +348,7 @@ def _made() -> list[tuple[str, Object]]:
             resource=objects.DEPLOYMENTS,
         ),
         _of(registration.CHILDREN, _stored(_pod("p"), app="y"), _stored(_pod("p"))),
+        _of(registration.VERSIONS, None, _stored({**web, "kind": "ReplicaSet"})),
         _of(registration.REFERENCES, _stored(deployment("web", None, 2, cpu="2")), _stored(web)),
         _of(registration.REFERENCES, _stored(objects.claim_template("ct", 2)), None),
         _of(registration.REFERENCES, None, _stored(objects.claim("unused", 2))),

@@ -2,37 +2,38 @@
 
 A Deployment's controller scales what there is before it replaces it: a paused or unfinished rollout in proportion, and
 ReplicaSets that it adopts. A Rollout's controller scales the stable version with the canary or preview, and versions
-that it has yet to scale down. A StatefulSet's controller makes the pods below its partition of the old revision. So
-pods that a scale-up adds may be larger than the template says. This file alone decides which templates those may have.
+that it has yet to scale down. A StatefulSet's controller makes the pods below its partition of the revision that it
+took for the current one, which the status may not say yet. So pods that are added, or made anew, may be larger than the
+template says. This file alone decides which templates those may have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from bizrq.kube.client import NotFound, Resource
 from bizrq.quota.change import Charge, OlderVersion
+from bizrq.store.reference_resolver import REVISIONS
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import keeps, selector_of
+from bizrq.workloads.ownership.takeover import replicas_of, takeover
 from bizrq.workloads.ownership.waiting import current_version
+from bizrq.workloads.special.statefulset import partition
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import is_going
-from webhooks.charging.stored import list_kinds
+from webhooks.charging.stored import list_kinds, list_stored
 
 Object = dict[str, Any]
 
-#: The revisions of a StatefulSet's template.
-REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 #: Kinds that make one for each version have their older versions in them.
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
+_DEPLOYMENT: Final = ("apps", "Deployment")
 _ROLLOUT: Final = ("argoproj.io", "Rollout")
 #: The label of a Rollout's ReplicaSets by which its status names them (argo-rollouts pkg/apis/rollouts/v1alpha1).
 _ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
@@ -47,26 +48,59 @@ class Version(NamedTuple):
     since: str
 
 
+class Older(NamedTuple):
+    """The older versions of which a write may add pods.
+
+    `is_scaled` says that it declares more pods. Of those that are declared before and after it, so many may be made of
+    an older version `instead` of the template.
+    """
+
+    versions: Sequence[Version] = ()
+    is_scaled: bool = False
+    instead: int = 0
+
+
+_NONE: Final = Older()
+
+
 class OlderVersions:
     """Finds older versions in one cluster."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def of(self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline) -> Sequence[Version]:
+    async def of(self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline) -> Older:
         """Return the object once with each older template of which a write may add pods; none where it adds none.
 
         Raises ApiError, Unreachable.
         """
-        before, after = _replicas(old) if old is not None else 0, _replicas(new)
-        if after <= max(before, 1):
-            return ()
+        before, after = replicas_of(old) if old is not None else 0, replicas_of(new)
         if (adapter.group, adapter.kind) == ("apps", "StatefulSet"):
-            return await self._revisions(new, old, before, deadline)
-        if _REPLICA_SET in adapter.creates and self._may_have_older(adapter, new, old):
-            made = await self._replica_sets(adapter, new, old, deadline)
-            return [_version(new, _template(obj), obj, _replicas(obj)) for obj in made]
-        return ()
+            return await self._revisions(new, old, before, after, deadline)
+        if _REPLICA_SET not in adapter.creates:
+            return _NONE
+        is_scaled = after > before and self._may_have_older(adapter, new, old)
+        is_held = (adapter.group, adapter.kind) == _DEPLOYMENT and old is not None and _may_take_over(new, old)
+        if not (is_scaled or is_held):
+            return _NONE
+        made = await self.replica_sets(new, (old or {}).get("metadata", {}).get("uid"), deadline)
+        taken = takeover(_with_replicas(new, min(before, after)), made) if is_held else takeover(new, ())
+        found = [*(self._scaled(adapter, new, old, made) if is_scaled else ()), *taken.versions]
+        by_uid = {str(obj["metadata"].get("uid")): obj for obj in found}
+        return Older([version_of(new, obj) for obj in by_uid.values()], is_scaled, taken.pods)
+
+    async def replica_sets(self, workload: Object, uid: str | None, deadline: Deadline) -> list[Object]:
+        """Return the ReplicaSets that a workload's controller scales. Raises ApiError, Unreachable.
+
+        One that is being deleted is gone as soon as somebody removes its finalizers.
+        """
+        kind = self._context.registry.by_kind(*_REPLICA_SET)
+        if kind is None:
+            return []
+        listed = await list_kinds(self._context, [kind], _map(workload, "metadata").get("namespace", ""), deadline)
+        # A Rollout may take the selector of what it refers to. What it adopts by that is not found here.
+        adopts = bool(selector_of(workload))
+        return [obj for _, obj in listed if is_its(obj, uid, adopts) and keeps(workload, obj)]
 
     def _may_have_older(self, adapter: Adapter, new: Object, old: Object | None) -> bool:
         """Return False where all pods have the template that is asked for, before and after the write.
@@ -79,51 +113,43 @@ class OlderVersions:
             return is_paused or self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
         if (adapter.group, adapter.kind) == _ROLLOUT or not has_observed(old) or _template(old) != _template(new):
             return True
-        status, replicas = _map(old, "status"), _replicas(old)
+        status, replicas = _map(old, "status"), replicas_of(old)
         return not (replicas and replicas == status.get("replicas") == status.get("updatedReplicas"))
 
-    async def _replica_sets(
-        self, adapter: Adapter, new: Object, old: Object | None, deadline: Deadline
-    ) -> list[Object]:
-        """Return the ReplicaSets that its controller scales. Raises ApiError, Unreachable."""
-        kind = self._context.registry.by_kind(*_REPLICA_SET)
-        if kind is None:
-            return []
-        uid, namespace = _map(old or {}, "metadata").get("uid"), _map(new, "metadata").get("namespace", "")
-        listed = await list_kinds(self._context, [kind], namespace, deadline)
-        # A Rollout may take the selector of what it refers to. What it adopts by that is not found here.
-        adopts = bool(selector_of(new))
-        made = [obj for _, obj in listed if _is_its(obj, uid, adopts) and keeps(new, obj)]
+    def _scaled(self, adapter: Adapter, new: Object, old: Object | None, made: Sequence[Object]) -> Sequence[Object]:
+        """Return the ReplicaSets among which a scale-up is divided, but the current one."""
         if (adapter.group, adapter.kind) == _ROLLOUT:
             # The stable version is scaled even where it has no pods. The current one costs what the Rollout asks for.
-            return [obj for obj in made if _replicas(obj) or _is_stable(obj, old)]
+            return [obj for obj in made if replicas_of(obj) or _is_stable(obj, old)]
         current = current_version(new, made)
-        active = [obj for obj in made if _replicas(obj)]
+        active = [obj for obj in made if replicas_of(obj)]
         if not active and current is None:
             # Where no version runs, the newest is scaled.
             active = sorted(made, key=lambda obj: str(obj["metadata"].get("creationTimestamp")))[-1:]
         return [obj for obj in active if obj["metadata"].get("uid") != current]
 
-    async def _revisions(self, new: Object, old: Object | None, before: int, deadline: Deadline) -> list[Version]:
-        """Return the object with the template of the revision below the partition. Raises ApiError, Unreachable."""
-        if old is None or _partition(new) <= before:
-            return []
-        status, is_same = _map(old, "status"), _template(old) == _template(new)
-        name = status.get("currentRevision")
-        if has_observed(old) and is_same and name == status.get("updateRevision"):
-            return []
+    async def _revisions(self, new: Object, old: Object | None, before: int, after: int, deadline: Deadline) -> Older:
+        """Return the object with each revision that may become the current one unseen. Raises ApiError, Unreachable.
+
+        What the status names is counted with the object (`bizrq.workloads.special.statefulset`).
+        """
+        if old is None:
+            return _NONE
+        below, was_below = min(partition(new), after), min(partition(old), before)
+        is_same, is_observed = _template(old) == _template(new), bool(has_observed(old))
+        if below <= was_below or (is_same and is_observed):
+            return _NONE
         found: list[Version] = []
         if not is_same:
             # The revision of the stored template may not exist yet.
-            stored = _version(new, _template(old), old, _number(status.get("replicas"), 0))
-            found.append(stored._replace(name="the stored template", since=""))
-        if isinstance(name, str) and name:
-            namespace, timeout = _map(old, "metadata").get("namespace"), deadline.seconds_left()
-            with suppress(NotFound):
-                revision = await self._context.client.get(REVISIONS, name, namespace, timeout=timeout)
-                pods = _number(status.get("currentReplicas"), 0)
-                found.append(_version(new, _template(_map(revision, "data")), revision, pods))
-        return found
+            pods = _number(_map(old, "status").get("replicas"), 0)
+            found.append(Version(_with_template(new, _template(old)), "the stored template", pods, ""))
+        if not is_observed:
+            metadata = _map(old, "metadata")
+            listed = await list_stored(self._context, [REVISIONS], deadline, metadata.get("namespace", ""))
+            made = [obj for obj in listed if is_its(obj, metadata.get("uid"), adopts=False)]
+            found += [version_of(new, obj, _template(_map(obj, "data")), 0) for obj in made]
+        return Older(found, after > before, max(0, min(below, before) - was_below))
 
 
 def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -> tuple[Demand, Demand | None]:
@@ -135,6 +161,14 @@ def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -
     for each in older:
         largest = larger(largest, _per_pod(each))
     return _at(demand, largest), _at(before, largest) if before is not None else None
+
+
+def instead_of(template: Demand, older: Sequence[Demand], pods: int) -> Resources:
+    """Return what so many pods of a template cost more where they are of the largest of the older versions."""
+    largest: Resources = {}
+    for each in older:
+        largest = larger(largest, _per_pod(each))
+    return scale(growth(largest, _per_pod(template)), pods)
 
 
 def explained(charge: Charge, plain: Resources, versions: Sequence[Version], demands: Sequence[Demand]) -> Charge:
@@ -159,12 +193,32 @@ def _at(demand: Demand, largest: Resources) -> Demand:
     return replace(demand, resources=total((demand.resources, *more)), roles=roles)
 
 
-def _version(workload: Object, template: Object, of: Object, pods: int) -> Version:
-    """Return a workload with another template in place of its own, or of the one that it refers to."""
-    spec = {key: value for key, value in _map(workload, "spec").items() if key != "workloadRef"}
+def version_of(workload: Object, of: Object, template: Object | None = None, pods: int | None = None) -> Version:
+    """Return a workload with the template of a ReplicaSet, or another, in place of the one that it has or refers to."""
     metadata = _map(of, "metadata")
     name, since = f"{of.get('kind')} {metadata.get('name')}", metadata.get("creationTimestamp")
-    return Version({**workload, "spec": {**spec, "template": template}}, name, pods, str(since or ""))
+    changed = _with_template(workload, _template(of) if template is None else template)
+    return Version(changed, name, replicas_of(of) if pods is None else pods, str(since or ""))
+
+
+def _with_template(workload: Object, template: Object) -> Object:
+    spec = {key: value for key, value in _map(workload, "spec").items() if key != "workloadRef"}
+    # Of a StatefulSet the revision that its status names counts by itself.
+    return {**workload, "spec": {**spec, "template": template}, "status": {}}
+
+
+def _with_replicas(workload: Object, replicas: int) -> Object:
+    return {**workload, "spec": {**_map(workload, "spec"), "replicas": replicas}}
+
+
+def _may_take_over(new: Object, old: Object) -> bool:
+    """Return True for an update that pauses a Deployment, or by which another version may take over while it is paused.
+
+    A larger surge is divided among the versions, too.
+    """
+    after, before = _map(new, "spec"), _map(old, "spec")
+    differs = any(after.get(key) != before.get(key) for key in ("paused", "template", "strategy"))
+    return bool(after.get("paused")) and differs
 
 
 def _is_stable(obj: Object, rollout: Object | None) -> bool:
@@ -173,22 +227,14 @@ def _is_stable(obj: Object, rollout: Object | None) -> bool:
     return bool(stable) and _map(_map(obj, "metadata"), "labels").get(_ROLLOUT_HASH) == stable
 
 
-def _is_its(obj: Object, uid: str | None, adopts: bool) -> bool:
-    """Return True for a ReplicaSet that an object has, or that it may adopt."""
+def is_its(obj: Object, uid: str | None, adopts: bool) -> bool:
+    """Return True for what an object has, or may adopt, and what is not being deleted."""
     controller = controller_of(obj["metadata"])
-    return adopts and not is_going(obj) if controller is None else controller.get("uid") == uid
+    return not is_going(obj) and (adopts if controller is None else controller.get("uid") == uid)
 
 
 def _template(obj: Object) -> Object:
     return _map(_map(obj, "spec"), "template")
-
-
-def _replicas(obj: Object) -> int:
-    return _number(_map(obj, "spec").get("replicas"), 1)
-
-
-def _partition(obj: Object) -> int:
-    return _number(_map(_map(_map(obj, "spec"), "updateStrategy"), "rollingUpdate").get("partition"), 0)
 
 
 def _map(obj: Object, key: str) -> Object:

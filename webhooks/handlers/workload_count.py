@@ -31,7 +31,7 @@ from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged,
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
-from webhooks.charging.older_versions import OlderVersions, explained, with_older
+from webhooks.charging.older_versions import OlderVersions, explained, instead_of, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, is_going
 from webhooks.charging.shared_claims import SharedClaims
@@ -152,11 +152,15 @@ class WorkloadCounter:
         before = None
         if stored is not None:
             before = self._children.with_children(stored, adapter, children, lookup)
-        versions, older, plain = await self._older.of(adapter, new, old, deadline), list[Demand](), demand.resources
+        versions, is_scaled, instead = await self._older.of(adapter, new, old, deadline)
+        older, plain = list[Demand](), demand.resources
         if versions:
             older = await self._demands([each.workload for each in versions], adapter, deadline)
             plain = growth(plain, before.resources if before is not None else {})
-            demand, before = with_older(demand, before, older)
+            more = instead_of(demand, older, instead)
+            if is_scaled:
+                demand, before = with_older(demand, before, older)
+            demand = replace(demand, resources=add(demand.resources, more))
         if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
             demand = replace(demand, resources=add(demand.resources, lets_go))
         if old is not None and adapter.creates and charged_group(old, self._registry, lookup) is None:

@@ -132,10 +132,15 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         unreadable += grace_problem(pods.spec, pods.path)
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
         per_pod = charged_cost(cost, pods, around)
+        if pods.older is not None:
+            per_pod = resources.larger(per_pod, _older_cost(pods.older, around))
         roles.append(RoleDemand(pods.name, pods.count, per_pod, pods.surge))
         if pods.count:
             stated = cost.stated if stated is None else stated & cost.stated
             claims = dra.shared_claims_cost(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
+            if pods.older is not None and pods.older.spec.get("resourceClaims"):
+                with suppress(Malformed):
+                    claims = larger_by_slot(claims, dra.shared_claims_cost(pods.older, around.of(pods.older)))
             shared = larger_by_slot(shared, claims)
             if config.strict_models:
                 for name in _without_model((per_pod, *claims.values()), config):
@@ -154,6 +159,13 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         unreadable,
         stated,
     )
+
+
+def _older_cost(pods: PodSet, around: ClaimContext) -> Resources:
+    """Return the cost of a pod of an older revision. One that cannot be counted was never admitted."""
+    with suppress(Malformed):
+        return charged_cost(pod_cost(pods.spec, pods.path, around.namespace, around.lookup), pods, around)
+    return {}
 
 
 def check_readable(demand: Demand, stored: Demand | None) -> None:

@@ -45,7 +45,8 @@ _INDEXES: Final = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?(,[0-9]{1,10}(-[0-9]{1,
 class PodSet:
     """`count` equal pods: their PodSpec, its path in the object, and their annotations and labels.
 
-    `surge` of them are charged in addition to the declared ones.
+    `surge` of them are charged in addition to the declared ones. Each may be made as one of `older` instead, and costs
+    no less.
     """
 
     name: str
@@ -55,6 +56,7 @@ class PodSet:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
     surge: int = 0
+    older: PodSet | None = None
 
     @property
     def is_own(self) -> bool:

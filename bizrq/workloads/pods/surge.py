@@ -44,6 +44,13 @@ def surge_demand(declared: int, surge: int) -> int:
     return max(0, surge - declared) if declared > 0 else 0
 
 
+def surge_of_deployment(obj: Mapping[str, Any], replicas: int) -> int:
+    """Return how many pods a Deployment's rolling update adds. A field that cannot be read adds as many again."""
+    spec, fields = obj.get("spec"), _Fields(replicas)
+    surge = _of_deployment(spec if isinstance(spec, dict) else {}, fields)
+    return max(replicas, surge) if fields.problems else surge
+
+
 def is_surging(obj: dict[str, Any], adapter: Adapter) -> bool:
     """Return True where an object's controller makes the new version while the old one runs.
 

@@ -12,7 +12,17 @@ from bizrq.workloads.kinds.declaration import Adapter, Codes
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods import surge
 from bizrq.workloads.pods.roles import PodSet
-from bizrq.workloads.special import cronjob, knative, kserve, rayjob, rollout, scheduled_spark, spark, trainjob
+from bizrq.workloads.special import (
+    cronjob,
+    knative,
+    kserve,
+    rayjob,
+    rollout,
+    scheduled_spark,
+    spark,
+    statefulset,
+    trainjob,
+)
 
 
 class CodedKind(Protocol):
@@ -47,6 +57,7 @@ KINDS: Final[Mapping[str, CodedKind]] = {
     "rayjob": rayjob,
     "scheduledsparkapplication": scheduled_spark,
     "sparkapplication": spark,
+    "statefulset": statefulset,
     "trainjob": trainjob,
 }
 

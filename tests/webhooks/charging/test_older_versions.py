@@ -11,6 +11,7 @@ from bizrq.kube.client import Resource
 from bizrq.units.quantity import NANO
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.ownership.memory import Memory, payer_line
+from bizrq.workloads.ownership.takeover import NOTES
 from tests.support.objects import (
     DEPLOYMENTS,
     POD_TEMPLATES,
@@ -220,3 +221,123 @@ async def test_a_paused_deployment_scales_what_it_adopts_and_nobody_left(
     web = changed(deployment("web", "nlp", 2), lambda o: o["spec"].update(paused=True))
     assert "exceeded quota: nlp, requested: limits.cpu=10," in message(await hooks.create(web))
     assert (await hooks.create(deployment("web", "nlp", 2)))["allowed"]
+
+
+# What people do to the ReplicaSets of a paused Deployment.
+
+
+async def held(api: Api, *, paused: bool = True) -> tuple[Object, Object, Object]:
+    """A Deployment of two pods of one core, the ReplicaSet that has them, and an older one of five cores."""
+    made = changed(deployment("web", "nlp", 2), lambda o: o["spec"].update(paused=paused))
+    web = await stands(api, made, replicas=2, updatedReplicas=2)
+    return web, await version(api, web, "now", 2, "1"), await version(api, web, "old", 0, "5")
+
+
+def labels(obj: Object) -> None:
+    obj["metadata"]["labels"]["app"] = "y"
+
+
+def no_owner(obj: Object) -> None:
+    """Its Deployment adopts it again."""
+    obj["metadata"]["ownerReferences"] = []
+
+
+@pytest.mark.parametrize("change", [None, labels])
+async def test_what_takes_over_has_to_fit(api: Api, hooks: Hooks, change: Callable[[Object], None] | None) -> None:
+    await api.group("nlp", cpu="10", used={"cpu": "3"})
+    _, now, _ = await held(api)
+    operation, new = ("DELETE", None) if change is None else ("UPDATE", changed(now, change))
+    said = message(await hooks.review("versions", operation, new, now, resource=REPLICASETS))
+    assert "exceeded quota: nlp, requested: limits.cpu=8, used: limits.cpu=3" in said
+    assert "like those of ReplicaSet old (no pods, " in said
+    assert "charged for Deployment default/web, of which an older version takes over" in said
+    await api.count("nlp", cpu="2")
+    assert (await hooks.review("versions", operation, new, now, resource=REPLICASETS))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.amount["limits.cpu"] - entry.base["limits.cpu"] == 8 * NANO
+
+
+async def test_what_lets_nothing_take_over_is_free(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, now, old = await held(api)
+    for operation, new, of in (
+        ("DELETE", None, old),
+        ("UPDATE", changed(now, no_owner), now),
+        ("UPDATE", changed(now, lambda o: o["spec"].update(replicas=0)), now),
+        ("UPDATE", changed(old, labels), old),
+    ):
+        assert (await hooks.review("versions", operation, new, of, resource=REPLICASETS))["allowed"]
+    assert await api.entries("nlp") == []
+
+
+async def test_a_deployment_that_is_not_paused_makes_its_version_again(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    web, now, _ = await held(api, paused=False)
+    assert (await hooks.review("versions", "DELETE", None, now, resource=REPLICASETS))["allowed"]
+    pause = changed(web, lambda o: o["spec"].update(paused=True))
+    assert (await hooks.update(web, pause))["allowed"]
+    await api.client.delete(REPLICASETS, "now", "default")
+    assert "exceeded quota: nlp, requested: limits.cpu=8, " in message(await hooks.update(web, pause))
+    assert (await hooks.update(pause, web))["allowed"]
+
+
+async def test_a_version_that_is_held_while_it_is_deleted_does_not_count_as_there(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    web, _, _ = await held(api, paused=False)
+    await api.client.patch(REPLICASETS, "now", {"metadata": {"finalizers": ["example.com/hold"]}}, namespace="default")
+    await api.client.delete(REPLICASETS, "now", "default")
+    assert "exceeded quota" in message(await hooks.update(web, changed(web, lambda o: o["spec"].update(paused=True))))
+
+
+@pytest.mark.parametrize("replicas_before", [0, 1])
+async def test_the_first_pod_costs_what_that_of_an_older_version_does(
+    api: Api, hooks: Hooks, replicas_before: int
+) -> None:
+    await api.group("nlp", cpu="4", used={"cpu": str(replicas_before)})
+    made = changed(deployment("web", "nlp", replicas_before), lambda o: o["spec"].update(paused=True))
+    web = await stands(api, made)
+    await version(api, web, "old", 0, "5")
+    assert "requested: limits.cpu=5," in message(await hooks.update(web, changed(web, replicas(replicas_before + 1))))
+
+
+async def test_who_writes_a_note_of_the_controller_divides_what_is_missing(api: Api, hooks: Hooks) -> None:
+    """Unpaused, too: it scales where a note says that the declared number has changed."""
+    await api.group("nlp", cpu="9", used={"cpu": "7"})
+    rolling = {"strategy": {"rollingUpdate": {"maxSurge": "100%"}}}
+    web = await stands(api, changed(deployment("web", "nlp", 2), lambda o: o["spec"].update(rolling)), replicas=3)
+    await version(api, web, "now", 2, "1")
+    old = await version(api, web, "old", 1, "5")
+    noted = changed(old, lambda o: o["metadata"].update(annotations={NOTES[0]: "9", NOTES[1]: "1"}))
+    refused = message(await hooks.review("versions", "UPDATE", noted, old, resource=REPLICASETS))
+    assert "exceeded quota: nlp, requested: limits.cpu=4, " in refused
+    assert (await hooks.review("versions", "UPDATE", old, old, resource=REPLICASETS))["allowed"]
+
+
+async def test_a_scale_down_by_hand_lets_the_only_other_version_that_runs_take_over(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="9", used={"cpu": "6"})
+    made = changed(deployment("web", "nlp", 3), lambda o: o["spec"].update(paused=True))
+    web = await stands(api, made, replicas=3, updatedReplicas=2)
+    now, _ = await version(api, web, "now", 2, "1"), await version(api, web, "old", 1, "5")
+    scale = {"kind": "Scale", "metadata": now["metadata"], "spec": {"replicas": 0}}
+    refused = message(
+        await hooks.review("versions", "UPDATE", scale, scale, resource=REPLICASETS, sub_resource="scale")
+    )
+    assert "requested: limits.cpu=8, " in refused
+
+
+async def test_a_pause_amid_a_rollout_is_free(api: Api, hooks: Hooks) -> None:
+    """All that its controller may have are there, or the current version has all that it is to have."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    web = await stands(api, deployment("web", "nlp", 4), replicas=5, updatedReplicas=2)
+    notes = {NOTES[0]: "4", NOTES[1]: "5"}
+    for name, count, cpu in (("now", 2, "1"), ("old", 3, "5")):
+        await version(api, web, name, count, cpu)
+    pause = changed(web, lambda o: o["spec"].update(paused=True))
+    assert (await hooks.update(web, pause))["allowed"]
+    for name, count in (("now", 4), ("old", 0)):
+        await api.client.patch(REPLICASETS, name, {"spec": {"replicas": count}}, namespace="default")
+    assert (await hooks.update(web, pause))["allowed"]
+    for name, count in (("now", 3), ("old", 1)):
+        change = {"spec": {"replicas": count}, "metadata": {"annotations": notes}}
+        await api.client.patch(REPLICASETS, name, change, namespace="default")
+    assert "requested: limits.cpu=4, " in message(await hooks.update(web, pause))

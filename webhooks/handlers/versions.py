@@ -1,0 +1,195 @@
+"""Admission of what people do to the ReplicaSets of a Deployment that its controller may only scale.
+
+Where the version that runs is deleted, leaves, or is scaled down below a paused Deployment, an older one takes over.
+This file alone decides which such writes are charged for that: they declare nothing, but larger pods come of them. Its
+registration fails open, and so does this where something cannot be read: the recount counts what takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from bizrq.api.review import Request
+from bizrq.kube.client import ApiError, NotFound, Unreachable
+from bizrq.quota.change import Charge
+from bizrq.quota.verdict import Granted, Verdict
+from bizrq.store.reference_resolver import resource_of
+from bizrq.units.resources import add
+from bizrq.workloads.demand import counting
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand
+from bizrq.workloads.demand.owner_allowance import child_demand
+from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.owners import charged_group, controller_of
+from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.payers import PayingOwner, keeps
+from bizrq.workloads.ownership.takeover import Takeover, notes_of, takeover
+from bizrq.workloads.validation import Malformed
+from webhooks.charging.charger import Charger
+from webhooks.charging.charges import (
+    Charges,
+    Counted,
+    Decided,
+    PendingCharge,
+    display_name,
+    generation_of,
+    target_version,
+)
+from webhooks.charging.context import Context
+from webhooks.charging.deadline import Deadline
+from webhooks.charging.older_versions import OlderVersions, explained, instead_of, is_its, version_of
+from webhooks.charging.payers import Payers, is_going
+from webhooks.charging.stored import read_versions, slot_of, stored_demand
+from webhooks.handlers.answer import subject_of
+
+log = structlog.get_logger(__name__)
+
+Object = dict[str, Any]
+
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+
+
+class _Write(NamedTuple):
+    """A write of a ReplicaSet; `new` is None for a deletion."""
+
+    request: Request
+    old: Object
+    new: Object | None
+
+
+class VersionHandler:
+    """The webhook for what people do to the ReplicaSets of Deployments."""
+
+    def __init__(self, context: Context, charger: Charger, payers: Payers) -> None:
+        self._context = context
+        self._charger = charger
+        self._payers = payers
+        self._older = OlderVersions(context)
+
+    async def admit(self, request: Request, deadline: Deadline) -> Verdict:
+        """Return the verdict on an UPDATE or DELETE of a ReplicaSet or of its `/scale`. Raises Malformed."""
+        try:
+            write = await self._write(request, deadline)
+            if write is None:
+                return Granted()
+            count = partial(self._count, write, deadline)
+            return await self._charger.charge(request, await count(), deadline, count)
+        except (ApiError, Unreachable) as error:
+            log.warning(
+                "allowed unseen: its Deployment could not be read", subject=subject_of(request), error=str(error)
+            )
+            return Granted()
+
+    async def _write(self, request: Request, deadline: Deadline) -> _Write | None:
+        """Return the write, of a `/scale` as it changes the stored object; None where there is none.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
+        adapter = self._context.registry.by_kind(*_REPLICA_SET)
+        if adapter is None or request.old_object is None:
+            return None
+        if request.sub_resource != "scale":
+            return _Write(request, request.old_object, request.object if request.operation == "UPDATE" else None)
+        with suppress(NotFound):
+            stored = await self._context.client.get(
+                resource_of(adapter), request.name, request.namespace, timeout=deadline.seconds_left()
+            )
+            replicas = counting.scale_replicas(request.object or {})
+            return _Write(request, stored, counting.with_scale(stored, adapter, replicas))
+        return None
+
+    async def _count(self, write: _Write, deadline: Deadline) -> Counted:
+        """Count what takes over by the write as everything is stored now. Raises Malformed, ApiError, Unreachable."""
+        deployment = await self._deployment(write, deadline)
+        if deployment is None:
+            return Decided(Granted())
+        uid, own = deployment["metadata"]["uid"], write.old["metadata"].get("uid")
+        made = await self._older.replica_sets(deployment, uid, deadline)
+        others = [obj for obj in made if obj["metadata"]["uid"] != own]
+        new = write.new
+        is_left = new is not None and is_its(new, uid, adopts=True) and keeps(deployment, new)
+        taken = takeover(deployment, [*others, new] if new is not None and is_left else others)
+        if not taken.pods or taken == takeover(deployment, made):
+            return Decided(Granted())
+        return await self._charge(write, deployment, taken, made, deadline)
+
+    async def _deployment(self, write: _Write, deadline: Deadline) -> Object | None:
+        """Return the Deployment of a ReplicaSet if its controller may only scale what there is; None otherwise.
+
+        So it is while it is paused, or was until its controller sees that. It also scales where its own notes say that
+        the declared number has changed. Raises ApiError, Unreachable.
+        """
+        adapter, reference = self._context.registry.by_kind(*_DEPLOYMENT), controller_of(write.old["metadata"])
+        if adapter is None or reference is None:
+            return None
+        if (group_and_version(reference.get("apiVersion"))[0], reference.get("kind")) != _DEPLOYMENT:
+            return None
+        with suppress(NotFound):
+            name, timeout = str(reference.get("name")), deadline.seconds_left()
+            found = await self._context.client.get(resource_of(adapter), name, write.request.namespace, timeout=timeout)
+            is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
+            only_scales = bool(found["spec"].get("paused")) or not has_observed(found) or is_noted
+            is_owner = found["metadata"]["uid"] == reference.get("uid") and not is_going(found)
+            return found if is_owner and only_scales else None
+        return None
+
+    async def _charge(
+        self, write: _Write, deployment: Object, taken: Takeover, made: Sequence[Object], deadline: Deadline
+    ) -> Counted:
+        """Charge who pays for the Deployment with what its pods cost more. Raises Malformed, ApiError, Unreachable."""
+        context = self._context
+        versions = [version_of(deployment, obj) for obj in taken.versions]
+        counted: list[tuple[PayingOwner, Demand, Demand, list[Demand]]] = []
+
+        def count(known: Lookup) -> None:
+            counted.clear()
+            payer = self._payer(deployment, known)
+            adapter = context.registry.of(payer.obj) if payer is not None else None
+            if payer is None or adapter is None:
+                return
+            template, *older = (
+                self._child(obj, payer.obj, known) for obj in (deployment, *(each.workload for each in versions))
+            )
+            counted.append((payer, stored_demand(context, payer.obj, adapter, known), template, older))
+
+        lookup = await context.resolver.resolve(count, deadline.seconds_left())
+        if not counted:
+            return Decided(Granted(), lookup)
+        payer, before, template, older = counted[0]
+        slot, more = slot_of(context, payer.obj), instead_of(template, older, taken.pods)
+        if slot is None or not more:
+            return Decided(Granted(), lookup)
+        uid, version = target_version(write.request, write.old, write.old)
+        charge = Charge(
+            slot=slot,
+            uid=uid,
+            resource_version=version,
+            demand=add(before.resources, more),
+            before=before.resources,
+            is_new=True,
+            pending_write=slot_of(context, write.old),
+            read_versions=read_versions(context, (), lookup, [payer.obj, *made]),
+            generation=generation_of(write.old),
+        )
+        whom = f"{display_name(deployment)}, of which an older version takes over"
+        return Charges([PendingCharge(payer.group, explained(charge, {}, versions, older), lookup, whom)])
+
+    def _payer(self, deployment: Object, lookup: Lookup) -> PayingOwner | None:
+        """Return who pays for what the Deployment makes; None where no group does, or one that is left."""
+        owner = self._payers.owner(deployment, lookup)
+        if owner is not None or self._payers.of_stored(deployment, lookup) is not None:
+            return owner
+        group = charged_group(deployment, self._context.registry, lookup)
+        return PayingOwner(deployment, group) if group is not None else None
+
+    def _child(self, obj: Object, payer: Object, lookup: Lookup) -> Demand:
+        """Return what a Deployment asks for, with the payer's models; nothing where that cannot be counted."""
+        adapter = self._context.registry.of(obj)
+        with suppress(Malformed):
+            return child_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
+        return NO_DEMAND
