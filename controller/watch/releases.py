@@ -160,13 +160,18 @@ class ReleaseTracker:
             if not left and adapter in self._unseen.kinds:
                 versions = self._unseen.by_workload() if versions is None else versions
                 found = versions.get((slot.namespace, slot.name), ())
-                left = [each for each in found if self._payers.get(each) is None]
+                left = [each for each in found if self._payers.get(each) is None and not self._is_paid(each)]
             now, place = self._now(), f"{adapter.kind}/{slot.namespace}/{slot.name}"
             for each in left:
                 self._payers.remember(each, Memory(group, place, now, now, known.models if known is not None else ()))
             self.changed(left)
             is_any = is_any or bool(left)
         return is_any
+
+    def _is_paid(self, uid: str) -> bool:
+        """Return True for a stored object that some group pays for."""
+        obj = self._stored(uid)
+        return obj is not None and self._ownership.paying_group(obj) is not None
 
     def _record_deletion(self, old: Object) -> None:
         uid, now = old["metadata"]["uid"], self._now()

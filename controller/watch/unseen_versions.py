@@ -1,16 +1,18 @@
-"""Find ReplicaSets that came and went while nobody watched, by the pods that are left of them.
+"""Find the ReplicaSets of workloads that came and went while nobody watched.
 
-A pod names the ReplicaSet that made it. That has the name of its workload and the hash of the version, which its pods
-have as a label. This file alone reads a workload out of these. It does not know who paid.
+A ReplicaSet has the name of its workload and the hash of the version. It has the hash as a label, and so have its pods,
+which name it. So it tells its workload if it stands without an owner, and its pods do if it is gone. This file alone
+reads a workload out of these. It does not know who paid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
+from bizrq.workloads.owners import controller_of
 from controller.watch.informers import POD, REPLICASET, Informers
 from controller.watch.pods import Pod
 
@@ -38,10 +40,15 @@ class UnseenVersions:
         self.kinds: tuple[Adapter, ...] = tuple(each for each in registry.charged if REPLICASET in each.creates)
 
     def by_workload(self) -> dict[tuple[str, str], list[str]]:
-        """Return the uids of the ReplicaSets by namespace and name of their workload."""
+        """Return the uids of the ReplicaSets by namespace and name of their workload, those without an owner too."""
         found: dict[tuple[str, str], list[str]] = {}
         for each in self:
             found.setdefault((each.namespace, each.workload), []).append(each.uid)
+        informer = self._informers.kinds.get(REPLICASET)
+        for obj in informer.store.values() if informer is not None else ():
+            metadata = obj["metadata"]
+            if controller_of(metadata) is None and (workload := _workload(metadata["name"], metadata.get("labels"))):
+                found.setdefault((metadata["namespace"], workload), []).append(metadata["uid"])
         return found
 
     def __iter__(self) -> Iterator[UnseenVersion]:
@@ -61,7 +68,9 @@ def _workload_of(pod: Pod) -> str:
     """Return the name of the workload whose ReplicaSet a pod names; "" where it does not tell."""
     if pod.owner is None or pod.owner.kind != REPLICASET[1]:
         return ""
-    hashes = (pod.selected.get(label) for label in _HASHES)
-    return next(
-        (pod.owner.name.removesuffix(f"-{each}") for each in hashes if each and pod.owner.name.endswith(f"-{each}")), ""
-    )
+    return _workload(pod.owner.name, pod.selected)
+
+
+def _workload(name: str, labels: Mapping[str, Any] | None) -> str:
+    hashes = ((labels or {}).get(label) for label in _HASHES)
+    return next((name.removesuffix(f"-{each}") for each in hashes if each and name.endswith(f"-{each}")), "")

@@ -17,11 +17,11 @@ from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
-from bizrq.workloads.ownership.payers import owner_that_pays
+from bizrq.workloads.ownership.payers import PayerReason, anywhere, paid_by
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.stored import list_kinds
+from webhooks.charging.stored import list_kinds, stored_demand
 
 Object = dict[str, Any]
 
@@ -55,10 +55,13 @@ class ReferenceUsers:
         contents: Sequence[Object | None],
         deadline: Deadline,
         listed: Sequence[tuple[Adapter, Object]] | None = None,
+        *,
+        made: bool = False,
     ) -> list[ReferenceUser]:
         """Return the charged workloads of the namespace that ask for an object with any of these contents.
 
-        `listed` is what `may_use` has returned, if that is known. Raises ApiError, Unreachable.
+        `listed` is what `may_use` has returned, if that is known. With `made` also what workloads have made or left and
+        what makes pods itself: such a ReplicaSet may be of an older version. Raises ApiError, Unreachable.
         """
         registry, resolver = self._context.registry, self._context.resolver
         of_claims, name = _is_of_claims(reference), reference[3].encode()
@@ -83,8 +86,10 @@ class ReferenceUsers:
                 group = charged_group(obj, registry, lookup)
             except Malformed:
                 return None
-            is_user = group is not None and asks(adapter, obj, lookup)
-            return group if is_user and owner_that_pays(obj, registry, lookup) is None else None
+            paid = paid_by(obj, registry, lookup, self._context.payers, anywhere)
+            if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+                group = paid.group if made and self._makes_pods(adapter, obj, lookup) else None
+            return group if group is not None and asks(adapter, obj, lookup) else None
 
         lookup = await resolver.resolve(
             lambda known: [group_of_user(*each, known) for each in found], deadline.seconds_left()
@@ -92,6 +97,10 @@ class ReferenceUsers:
         return [
             ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
         ]
+
+    def _makes_pods(self, adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
+        demand = stored_demand(self._context, obj, adapter, lookup)
+        return bool(adapter.creates) and any(role.replicas for role in demand.roles)
 
 
 def _may_name(obj: Object, name: bytes) -> bool:

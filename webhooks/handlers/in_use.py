@@ -33,7 +33,7 @@ class InUseCheck:
         """Return the verdict on a DELETE. Raises ApiError, Unreachable."""
         retries = BusyRetries(deadline)
         while True:
-            users = await self._users.find(reference, (stored,), deadline)
+            users = await self._users.find(reference, (stored,), deadline, made=True)
             awaited = None if users else await self._claims.pending_write(reference, deadline)
             if awaited is None or not await retries.again():
                 break

@@ -1,0 +1,139 @@
+"""Routes by claim templates and claims that are deleted and made again with more devices.
+
+What names them then is not the workload that pays: an older version of it, or a ReplicaSet that one left. The tenant's
+group has four devices. The oracle adds up the claims of pods that are live, and asks no code of bizrq who pays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from bizrq.kube.client import KubeClient
+from bizrq.store.groups import GROUPS
+from tests.reliability.routes import attempt, for_a_while, gone, of_kind, web
+from tests.support.cluster import eventually
+from tests.support.objects import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DEPLOYMENTS,
+    DEVICE_CLASSES,
+    PODS,
+    claim,
+    claim_template,
+    claiming,
+    device_class,
+    sharing,
+)
+from tests.support.tenant import STATEFULSETS, Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GPU = "requests.nvidia.com/gpu"
+HARD = 4
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def devices(client: KubeClient, tenant: Tenant) -> AsyncIterator[None]:
+    await attempt(client.create(DEVICE_CLASSES, device_class("gpu")))
+    await client.patch(GROUPS, tenant.name, {"spec": {"hard": {GPU: str(HARD)}}})
+
+    async def is_counted() -> bool:
+        return GPU in ((await client.get(GROUPS, tenant.name))["status"].get("used") or {})
+
+    await eventually(is_counted)
+    yield
+    await client.delete(DEVICE_CLASSES, "gpu")
+
+
+async def held(tenant: Tenant) -> int:
+    """The devices of all claims that live pods have or share."""
+    pods = {each["metadata"]["uid"]: each for each in await tenant.pods()}
+    shared = {
+        entry["resourceClaimName"]
+        for each in pods.values()
+        for entry in each["spec"].get("resourceClaims") or ()
+        if "resourceClaimName" in entry
+    }
+    total = 0
+    for each in (await tenant.admin.list(CLAIMS, tenant.name))[0]:
+        owners = {owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()}
+        if owners & pods.keys() or each["metadata"]["name"] in shared:
+            total += sum(one["exactly"].get("count", 1) for one in each["spec"]["devices"]["requests"])
+    return total
+
+
+async def charged(tenant: Tenant) -> str:
+    status = (await tenant.admin.get(GROUPS, tenant.name))["status"]
+    return f"used {(status.get('used') or {}).get(GPU)}, reservations {status.get('reservations')}"
+
+
+async def fits(tenant: Tenant) -> None:
+    """No more devices are held than the group has, some seconds later too."""
+    await asyncio.sleep(3)
+    found = await held(tenant)
+    assert found <= HARD, f"{found} devices are held of {HARD}; {await charged(tenant)}"
+
+
+async def renew(tenant: Tenant, count: int) -> None:
+    """Delete the pods that run, and wait a while for others."""
+    old = {each["metadata"]["uid"] for each in await tenant.pods()}
+    for each in await tenant.pods():
+        await attempt(tenant.delete(PODS, each["metadata"]["name"], grace=1))
+
+    async def are_new() -> bool:
+        return len([each for each in await tenant.pods() if each["metadata"]["uid"] not in old]) >= count
+
+    await for_a_while(are_new, 5)
+
+
+@pytest.mark.parametrize("how", ["paused", "partition", "left"])
+async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tenant, how: str) -> None:
+    """The workload that pays names another template by then."""
+    resource = STATEFULSETS if how == "partition" else DEPLOYMENTS
+    await tenant.create(CLAIM_TEMPLATES, claim_template("old", 1, namespace=tenant.name))
+    await tenant.create(CLAIM_TEMPLATES, claim_template("new", 1, namespace=tenant.name))
+    made = claiming(web(tenant, HARD), "old")
+    await tenant.create(resource, of_kind(resource, made) if resource is STATEFULSETS else made)
+    await tenant.running(HARD)
+    names = [{"name": "devices", "resourceClaimTemplateName": "new"}]
+    change = {"spec": {"template": {"spec": {"resourceClaims": names}}}}
+    if how == "paused":
+        await tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
+        await tenant.patch(DEPLOYMENTS, "web", change)
+    elif how == "partition":
+        await tenant.patch(STATEFULSETS, "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": HARD}}}})
+        await tenant.patch(STATEFULSETS, "web", change)
+    else:
+        await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+        await gone(tenant, DEPLOYMENTS, "web")
+    await asyncio.sleep(2)
+    if await attempt(tenant.delete(CLAIM_TEMPLATES, "old")) is None:
+        await gone(tenant, CLAIM_TEMPLATES, "old")
+        await attempt(tenant.create(CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name)))
+    await renew(tenant, HARD)
+    await fits(tenant)
+
+
+@pytest.mark.parametrize("how", ["paused", "left"])
+async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant, how: str) -> None:
+    await tenant.create(CLAIMS, claim("old", 1, namespace=tenant.name))
+    await tenant.create(CLAIMS, claim("new", 1, namespace=tenant.name))
+    await tenant.create(DEPLOYMENTS, sharing(web(tenant, 1), "old"))
+    await tenant.running(1)
+    if how == "paused":
+        await tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
+        names = [{"name": "devices", "resourceClaimName": "new"}]
+        await tenant.patch(DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"resourceClaims": names}}}})
+    else:
+        await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+        await gone(tenant, DEPLOYMENTS, "web")
+    await asyncio.sleep(2)
+    if await attempt(tenant.delete(CLAIMS, "old")) is None:
+        await gone(tenant, CLAIMS, "old")
+        await attempt(tenant.create(CLAIMS, claim("old", 32, namespace=tenant.name)))
+    await renew(tenant, 1)
+    await fits(tenant)
