@@ -149,7 +149,9 @@ async def test_a_template_shrunk_under_a_pod_that_is_replaced(books: Books) -> N
         web, below = await team.deployment()
         old = await team.pods("old", below, 5)
         await team.uses("5")
-        await team.change(DEPLOYMENTS, "web", template=template("1m"), paused=True)
+        # Its controller adds no pods to what there is.
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+        await team.change(DEPLOYMENTS, "web", template=template("1m"), paused=True, strategy=strategy)
         await team.observe(DEPLOYMENTS, "web")
         newer = await team.version("web-2", web, 1, "1m")
         await team.change(REPLICASETS, "web-1", replicas=4)

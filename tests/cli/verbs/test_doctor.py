@@ -170,7 +170,7 @@ BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
         "ValidatingWebhookConfiguration",
         "bizrq",
         _webhooks(caBundle=None),
-        ("certificates: no caBundle: ", "and 12 more"),
+        ("certificates: no caBundle: ", "and 13 more"),
     ),
     "another CA": (
         "ValidatingWebhookConfiguration",
@@ -627,7 +627,11 @@ async def test_the_wait_for_a_leader_says_for_what_and_how_long(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(waits, "progress", told.append)
-    assert (await healthy("doctor")).out == HEALTHY
+    for _ in range(5):
+        assert (await healthy("doctor")).out == HEALTHY
+        if told:
+            break
+        # On a busy machine the Lease may be renewed while it is read.
     [line] = told
     assert re.fullmatch(r"waiting up to [3-6] s for the controller's leader to renew its Lease", line)
 
