@@ -47,8 +47,8 @@ from tests.support.cluster import Cluster, Real, eventually, has_kinds, refusal,
 from tests.support.objects import CRDS, NAMESPACES, Object, group
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-#: Seconds for one step of a play, while all of them go on.
-STEP = 40.0
+#: Seconds for one step of a play, while all of them go on: more than the life of what a try was promised in vain.
+STEP = 90.0
 
 
 def whole(document: Object, patch: Object) -> Object:

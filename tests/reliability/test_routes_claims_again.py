@@ -114,7 +114,7 @@ async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tena
     if await attempt(tenant.delete(CLAIM_TEMPLATES, "old")) is None:
         await gone(tenant, CLAIM_TEMPLATES, "old")
         await attempt(tenant.create(CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name)))
-    await renew(tenant, HARD)
+        await renew(tenant, HARD)
     await fits(tenant)
 
 
@@ -135,5 +135,5 @@ async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant,
     if await attempt(tenant.delete(CLAIMS, "old")) is None:
         await gone(tenant, CLAIMS, "old")
         await attempt(tenant.create(CLAIMS, claim("old", 32, namespace=tenant.name)))
-    await renew(tenant, 1)
+        await renew(tenant, 1)
     await fits(tenant)
