@@ -66,6 +66,14 @@ def expect_map(value: object, path: str) -> dict[str, Any]:
     raise malformed(path, f"must be a map, not {describe_value(value)}")
 
 
+def map_at(obj: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return the map that an object has below these keys, and an empty one for anything else. Raises nothing."""
+    found: Any = obj
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, dict) else {}
+
+
 def expect_list(value: object, path: str) -> Sequence[Any]:
     """Return the list at `path`; absent and null are empty. Raises Malformed."""
     if isinstance(value, list):

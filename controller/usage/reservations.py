@@ -165,8 +165,7 @@ class ReservationTracker:
     def _is_to_rerun(self, obj: Object, entry: Reservation) -> bool:
         """Return True for an update of an ended object whose operator has yet to run it again for that."""
         adapter = self._cluster.registry.of(obj) if entry.generation is not None else None
-        finished = adapter.finished_when if adapter is not None else None
-        return adapter is not None and finished is not None and finished.reruns and has_ended(obj, adapter)
+        return adapter is not None and adapter.reruns and has_ended(obj, adapter)
 
     def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
         """Return for how many seconds each reservation is unchanged on our own clock, by line without base.

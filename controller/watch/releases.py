@@ -202,7 +202,7 @@ class ReleaseTracker:
         if not is_pod and self._ownership.standing_owner(new) is not None:
             # Another owner has it, which pays or not.
             return
-        if was is None or was.reason not in (PayerReason.OWNER, PayerReason.LEFTOVER):
+        if was is None or not was.is_by_another:
             return
         left = self._ownership.let_go(new)
         if self._ownership.payer_of(new) is None and (left is None or left.gone is None):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from tests.reliability.routes import attempt, for_a_while, gone, of_kind, web
 from tests.support.cluster import eventually
@@ -22,6 +22,7 @@ from tests.support.objects import (
     DEPLOYMENTS,
     DEVICE_CLASSES,
     PODS,
+    Object,
     claim,
     claim_template,
     claiming,
@@ -90,6 +91,15 @@ async def renew(tenant: Tenant, count: int) -> None:
     await for_a_while(are_new, 5)
 
 
+async def comes_again(tenant: Tenant, resource: Resource, larger: Object, count: int) -> None:
+    """Delete an object and create it anew, then the pods, as far as that is allowed."""
+    name = larger["metadata"]["name"]
+    if await attempt(tenant.delete(resource, name)) is None:
+        await gone(tenant, resource, name)
+        await attempt(tenant.create(resource, larger))
+        await renew(tenant, count)
+
+
 @pytest.mark.parametrize("how", ["paused", "partition", "left"])
 async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tenant, how: str) -> None:
     """The workload that pays names another template by then."""
@@ -111,10 +121,7 @@ async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tena
         await tenant.delete(DEPLOYMENTS, "web", "Orphan")
         await gone(tenant, DEPLOYMENTS, "web")
     await asyncio.sleep(2)
-    if await attempt(tenant.delete(CLAIM_TEMPLATES, "old")) is None:
-        await gone(tenant, CLAIM_TEMPLATES, "old")
-        await attempt(tenant.create(CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name)))
-        await renew(tenant, HARD)
+    await comes_again(tenant, CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name), HARD)
     await fits(tenant)
 
 
@@ -132,8 +139,5 @@ async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant,
         await tenant.delete(DEPLOYMENTS, "web", "Orphan")
         await gone(tenant, DEPLOYMENTS, "web")
     await asyncio.sleep(2)
-    if await attempt(tenant.delete(CLAIMS, "old")) is None:
-        await gone(tenant, CLAIMS, "old")
-        await attempt(tenant.create(CLAIMS, claim("old", 32, namespace=tenant.name)))
-        await renew(tenant, 1)
+    await comes_again(tenant, CLAIMS, claim("old", 32, namespace=tenant.name), 1)
     await fits(tenant)

@@ -24,6 +24,7 @@ from bizrq.workloads.ownership.payers import keeps, selector_of
 from bizrq.workloads.ownership.takeover import replicas_of, takeover
 from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.special.statefulset import partition
+from bizrq.workloads.validation import map_at
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import is_going
@@ -97,7 +98,7 @@ class OlderVersions:
         kind = self._context.registry.by_kind(*_REPLICA_SET)
         if kind is None:
             return []
-        listed = await list_kinds(self._context, [kind], _map(workload, "metadata").get("namespace", ""), deadline)
+        listed = await list_kinds(self._context, [kind], map_at(workload, "metadata").get("namespace", ""), deadline)
         # A Rollout may take the selector of what it refers to. What it adopts by that is not found here.
         adopts = bool(selector_of(workload))
         return [obj for _, obj in listed if is_its(obj, uid, adopts) and keeps(workload, obj)]
@@ -109,11 +110,11 @@ class OlderVersions:
         its own, any ReplicaSet. Whoever may edit a Rollout may write its status, so it proves nothing.
         """
         if old is None:
-            is_paused = bool(_map(new, "spec").get("paused"))
-            return is_paused or self._context.payers.left_in(str(_map(new, "metadata").get("namespace")))
+            is_paused = bool(map_at(new, "spec").get("paused"))
+            return is_paused or self._context.payers.left_in(str(map_at(new, "metadata").get("namespace")))
         if (adapter.group, adapter.kind) == _ROLLOUT or not has_observed(old) or _template(old) != _template(new):
             return True
-        status, replicas = _map(old, "status"), replicas_of(old)
+        status, replicas = map_at(old, "status"), replicas_of(old)
         return not (replicas and replicas == status.get("replicas") == status.get("updatedReplicas"))
 
     def _scaled(self, adapter: Adapter, new: Object, old: Object | None, made: Sequence[Object]) -> Sequence[Object]:
@@ -142,13 +143,13 @@ class OlderVersions:
         found: list[Version] = []
         if not is_same:
             # The revision of the stored template may not exist yet.
-            pods = _number(_map(old, "status").get("replicas"), 0)
+            pods = _number(map_at(old, "status").get("replicas"), 0)
             found.append(Version(_with_template(new, _template(old)), "the stored template", pods, ""))
         if not is_observed:
-            metadata = _map(old, "metadata")
+            metadata = map_at(old, "metadata")
             listed = await list_stored(self._context, [REVISIONS], deadline, metadata.get("namespace", ""))
             made = [obj for obj in listed if is_its(obj, metadata.get("uid"), adopts=False)]
-            found += [version_of(new, obj, _template(_map(obj, "data")), 0) for obj in made]
+            found += [version_of(new, obj, _template(map_at(obj, "data")), 0) for obj in made]
         return Older(found, after > before, max(0, min(below, before) - was_below))
 
 
@@ -195,20 +196,20 @@ def _at(demand: Demand, largest: Resources) -> Demand:
 
 def version_of(workload: Object, of: Object, template: Object | None = None, pods: int | None = None) -> Version:
     """Return a workload with the template of a ReplicaSet, or another, in place of the one that it has or refers to."""
-    metadata = _map(of, "metadata")
+    metadata = map_at(of, "metadata")
     name, since = f"{of.get('kind')} {metadata.get('name')}", metadata.get("creationTimestamp")
     changed = _with_template(workload, _template(of) if template is None else template)
     return Version(changed, name, replicas_of(of) if pods is None else pods, str(since or ""))
 
 
 def _with_template(workload: Object, template: Object) -> Object:
-    spec = {key: value for key, value in _map(workload, "spec").items() if key != "workloadRef"}
+    spec = {key: value for key, value in map_at(workload, "spec").items() if key != "workloadRef"}
     # Of a StatefulSet the revision that its status names counts by itself.
     return {**workload, "spec": {**spec, "template": template}, "status": {}}
 
 
 def _with_replicas(workload: Object, replicas: int) -> Object:
-    return {**workload, "spec": {**_map(workload, "spec"), "replicas": replicas}}
+    return {**workload, "spec": {**map_at(workload, "spec"), "replicas": replicas}}
 
 
 def _may_take_over(new: Object, old: Object) -> bool:
@@ -216,15 +217,15 @@ def _may_take_over(new: Object, old: Object) -> bool:
 
     A larger surge is divided among the versions, too.
     """
-    after, before = _map(new, "spec"), _map(old, "spec")
+    after, before = map_at(new, "spec"), map_at(old, "spec")
     differs = any(after.get(key) != before.get(key) for key in ("paused", "template", "strategy"))
     return bool(after.get("paused")) and differs
 
 
 def _is_stable(obj: Object, rollout: Object | None) -> bool:
     """Return True for the ReplicaSet that a Rollout goes back to (argo-rollouts utils/replicaset, GetStableRS)."""
-    stable = _map(rollout or {}, "status").get("stableRS")
-    return bool(stable) and _map(_map(obj, "metadata"), "labels").get(_ROLLOUT_HASH) == stable
+    stable = map_at(rollout or {}, "status").get("stableRS")
+    return bool(stable) and map_at(obj, "metadata", "labels").get(_ROLLOUT_HASH) == stable
 
 
 def is_its(obj: Object, uid: str | None, adopts: bool) -> bool:
@@ -234,12 +235,7 @@ def is_its(obj: Object, uid: str | None, adopts: bool) -> bool:
 
 
 def _template(obj: Object) -> Object:
-    return _map(_map(obj, "spec"), "template")
-
-
-def _map(obj: Object, key: str) -> Object:
-    found = obj.get(key)
-    return found if isinstance(found, dict) else {}
+    return map_at(obj, "spec", "template")
 
 
 def _number(value: object, default: int) -> int:

@@ -16,7 +16,6 @@ from bizrq.workloads.owners import controller_of, named_owner
 from bizrq.workloads.ownership.payers import (
     SELECTING,
     Paid,
-    PayerReason,
     PayingOwner,
     anywhere,
     owner_of_write,
@@ -58,7 +57,7 @@ class Payers:
         if obj is None:
             return None
         paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
-        return paid if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER) else None
+        return paid if paid is not None and paid.is_by_another else None
 
     async def may_leave(self, old: Object, new: Object, deadline: Deadline) -> bool:
         """Return True where an update may take an object out of its owner: by its reference, or by its labels.

@@ -17,7 +17,7 @@ from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
-from bizrq.workloads.ownership.payers import PayerReason, anywhere, paid_by
+from bizrq.workloads.ownership.payers import anywhere, paid_by
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -87,7 +87,7 @@ class ReferenceUsers:
             except Malformed:
                 return None
             paid = paid_by(obj, registry, lookup, self._context.payers, anywhere)
-            if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+            if paid is not None and paid.is_by_another:
                 group = paid.group if made and self._makes_pods(adapter, obj, lookup) else None
             return group if group is not None and asks(adapter, obj, lookup) else None
 

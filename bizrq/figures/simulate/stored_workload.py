@@ -164,7 +164,7 @@ def _counted(
     """Return the workload with its payer and, if it pays itself, with its cost."""
     namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
     found = StoredWorkload(adapter.kind, namespace, name, settings.registry.is_charged(adapter))
-    is_others = paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER)
+    is_others = paid is not None and paid.is_by_another
     try:
         if not is_others:
             group_of(obj)

@@ -184,6 +184,11 @@ class Adapter:
         return any(role.code is not None for role in self.roles)
 
     @property
+    def reruns(self) -> bool:
+        """True if the operator runs an ended object again once its spec changes."""
+        return self.finished_when is not None and self.finished_when.reruns
+
+    @property
     def api_version(self) -> str:
         return f"{self.group}/{self.versions[0]}" if self.group else self.versions[0]
 

@@ -67,6 +67,11 @@ class Paid:
         return self.left.models if self.left is not None else models_of(self.slot_of)
 
     @property
+    def is_by_another(self) -> bool:
+        """True where an owner pays for the object, or who paid for it before, whatever its own label says."""
+        return self.reason in (PayerReason.OWNER, PayerReason.LEFTOVER)
+
+    @property
     def ends(self) -> str:
         return ENDS[self.reason]
 
@@ -237,11 +242,14 @@ def owner_of_write(
 def _left_owner(
     new: Object, old: Object | None, registry: Registry, lookup: Lookup, remembered: Remembered
 ) -> PayingOwner | None:
-    """Return what a workload has left and keeps an object, unless a group pays for the object already."""
+    """Return what a workload has left and keeps an object, unless another pays for the object already.
+
+    Raises Malformed for labels that cannot be read.
+    """
     if controller_of(new.get("metadata")) is None:
         return None
     was = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
-    if was is not None and was.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+    if was is not None and was.is_by_another:
         return None
     paid = paid_as_kept(new, registry, lookup, remembered, anywhere)
     if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.slot_of is new:
@@ -261,7 +269,7 @@ def group_of_write(
     if owner is not None:
         return owner.group
     paid = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
-    if paid is not None and paid.reason in (PayerReason.OWNER, PayerReason.LEFTOVER):
+    if paid is not None and paid.is_by_another:
         return paid.group
     return charged_group(new, registry, lookup)
 

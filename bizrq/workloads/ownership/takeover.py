@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.pods.surge import surge_of_deployment
+from bizrq.workloads.validation import map_at
 
 Object = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Takeover(NamedTuple):
     pods: int = 0
 
 
-NONE: Final = Takeover()
+_NONE: Final = Takeover()
 
 
 def takeover(deployment: Object, made: Sequence[Object]) -> Takeover:
@@ -38,33 +39,33 @@ def takeover(deployment: Object, made: Sequence[Object]) -> Takeover:
     """
     made = [each for each in made if not (each.get("metadata") or {}).get("deletionTimestamp")]
     uid = current_version(deployment, made)
-    current = next((each for each in made if _map(each, "metadata").get("uid") == uid), None)
+    current = next((each for each in made if map_at(each, "metadata").get("uid") == uid), None)
     active, declared = [each for each in made if replicas_of(each)], replicas_of(deployment)
     if len(active) < 2:
         only = active[0] if active else current or max(made, key=_age, default=None)
         missing = declared - replicas_of(only) if only is not None and only is not current else 0
-        return Takeover((only,), missing) if only is not None and missing > 0 else NONE
+        return Takeover((only,), missing) if only is not None and missing > 0 else _NONE
     most = declared + surge_of_deployment(deployment, declared) if declared else 0
     missing = most - sum(map(replicas_of, active))
     older = [each for each in active if each is not current]
-    if missing <= 0 or is_recreated(deployment) or _takes_all(current, older, declared, most):
-        return NONE
+    if missing <= 0 or _is_recreated(deployment) or _takes_all(current, older, declared, most):
+        return _NONE
     return Takeover(older, missing)
 
 
-def is_recreated(deployment: Object) -> bool:
-    strategy = _map(_map(deployment, "spec"), "strategy")
+def _is_recreated(deployment: Object) -> bool:
+    strategy = map_at(deployment, "spec", "strategy")
     return strategy.get("type") == "Recreate"
 
 
 def replicas_of(obj: Object) -> int:
-    found = _map(obj, "spec").get("replicas", 1)
+    found = map_at(obj, "spec").get("replicas", 1)
     return found if type(found) is int else 1
 
 
 def notes_of(replica_set: Object) -> tuple[object, ...]:
     """Return what decides the part of a ReplicaSet in what its Deployment adds. Anybody can write it."""
-    annotations = _map(_map(replica_set, "metadata"), "annotations")
+    annotations = map_at(replica_set, "metadata", "annotations")
     return tuple(annotations.get(key) for key in NOTES)
 
 
@@ -80,10 +81,5 @@ def _takes_all(current: Object | None, older: Sequence[Object], declared: int, m
 
 def _age(obj: Object) -> tuple[str, str]:
     """Return a key of the time of creation. Of two of one second the controller takes the one with the later name."""
-    metadata = _map(obj, "metadata")
+    metadata = map_at(obj, "metadata")
     return str(metadata.get("creationTimestamp")), str(metadata.get("name"))
-
-
-def _map(obj: Object, key: str) -> Object:
-    found = obj.get(key)
-    return found if isinstance(found, dict) else {}

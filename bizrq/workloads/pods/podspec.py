@@ -30,6 +30,7 @@ from bizrq.workloads.validation import (
     expect_map,
     expect_text,
     malformed,
+    map_at,
     suggestion,
 )
 
@@ -148,15 +149,10 @@ def _size(spec: Mapping[str, Any]) -> int:
     for key in ("containers", "initContainers"):
         for each in _listed(spec, key):
             size += 1
-            resources = _map(each, "resources") if isinstance(each, dict) else {}
+            resources = map_at(each, "resources") if isinstance(each, dict) else {}
             for part in ("requests", "limits"):
-                size += len(_map(resources, part))
+                size += len(map_at(resources, part))
     return size + _CLAIM_SIZE * len(_listed(spec, "resourceClaims"))
-
-
-def _map(of: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = of.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _listed(spec: Mapping[str, Any], key: str) -> list[Any]:

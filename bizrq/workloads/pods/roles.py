@@ -93,8 +93,7 @@ def has_ended(obj: dict[str, Any], adapter: Adapter) -> bool:
 
 def as_rerun(new: dict[str, Any], old: dict[str, Any] | None, adapter: Adapter) -> dict[str, Any]:
     """Return what a write stores without the end in its status, where the operator will run it again for that write."""
-    reruns = adapter.finished_when is not None and adapter.finished_when.reruns
-    if not reruns or old is None or new.get("spec") == old.get("spec"):
+    if not adapter.reruns or old is None or new.get("spec") == old.get("spec"):
         return new
     return {key: value for key, value in new.items() if key != "status"}
 

@@ -14,7 +14,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
 from bizrq.workloads.pods.roles import pod_sets as pod_sets_of_roles
-from bizrq.workloads.validation import Malformed
+from bizrq.workloads.validation import Malformed, map_at
 
 DESCRIPTION = (
     "below the partition of its rolling update the larger of that and the template of `status.currentRevision`"
@@ -26,12 +26,12 @@ BELOW_PARTITION: Final = "below the partition"
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
     """Return its pods; those below the partition apart where another revision is the current one. Raises Malformed."""
     sets = pod_sets_of_roles(obj, adapter, {})
-    below, name = partition(obj), _map(obj, "status").get("currentRevision")
+    below, name = partition(obj), map_at(obj, "status").get("currentRevision")
     if not below or not isinstance(name, str) or not name:
         return sets
     revision = lookup.get("apps", "ControllerRevision", namespace, name)
-    template = _map(_map(revision or {}, "data"), "spec").get("template")
-    if not isinstance(template, dict) or _plain(template) == _plain(_map(_map(obj, "spec"), "template")):
+    template = map_at(revision or {}, "data", "spec").get("template")
+    if not isinstance(template, dict) or _plain(template) == _plain(map_at(obj, "spec", "template")):
         return sets
     older: PodSet | None = None
     with suppress(Malformed):
@@ -41,7 +41,7 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
 
 def partition(obj: dict[str, Any]) -> int:
     """Return how many pods, from the first on, the controller makes of the current revision. Raises nothing."""
-    rolling = _map(_map(_map(obj, "spec"), "updateStrategy"), "rollingUpdate")
+    rolling = map_at(obj, "spec", "updateStrategy", "rollingUpdate")
     found = rolling.get("partition")
     return found if type(found) is int and found > 0 else 0
 
@@ -54,8 +54,3 @@ def _parted(pods: PodSet, below: int, older: PodSet | None) -> list[PodSet]:
 def _plain(template: dict[str, Any]) -> dict[str, Any]:
     """Return a template without the directive of the patch that a revision is."""
     return {key: value for key, value in template.items() if key != "$patch"}
-
-
-def _map(obj: dict[str, Any], key: str) -> dict[str, Any]:
-    found = obj.get(key)
-    return found if isinstance(found, dict) else {}
