@@ -8,7 +8,7 @@ held of a deleted workload is decided in `departures`. This file writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from bizrq.api import group as wire
@@ -376,12 +376,7 @@ class Stays:
         changed: set[str] = set()
         covered = [self._paid_by_demand(each) for each in taken]
         for each, uids in zip(taken, covered, strict=True):
-            for uid in uids & (each.made.keys() | each.stayed.keys()):
-                self._cluster.moved_pods.give(uid, each.group)
-            for uid in uids & each.stayed.keys():
-                payers.give_up(name, uid)
-                changed.add(uid)
-                room = add(room, restrict(self._cost(each.stayed[uid], each.workload), room))
+            room = add(room, restrict(self._give(name, each, uids, changed), room))
         for each, uids in zip(taken, covered, strict=True):
             for pod, cost in self._beyond(each, uids):
                 cost = restrict(cost, room)
@@ -397,6 +392,44 @@ class Stays:
         if changed:
             self._cluster.pods_stayed(changed, {name, *(each.group for each in taken if each.group)})
         return bool(changed)
+
+    def _give(self, name: str, taken: _Taken, covered: Set[str], changed: set[str]) -> Resources:
+        """Give the other group the pods that its demand pays for. Return what those cost that stayed until now.
+
+        The other group may have been given another pod before that its controller ends since: that one stays instead.
+        Add to `changed` the uids of what no longer stays, or stays now.
+        """
+        payers, moved, freed = self._cluster.payers, self._cluster.moved_pods, dict[str, int]()
+        back = self._ending_again(name, taken)
+        for uid in sorted(covered & taken.stayed.keys()):
+            cost, memory = self._cost(taken.stayed[uid], taken.workload), payers.in_group(name, uid)
+            payers.give_up(name, uid)
+            changed.add(uid)
+            instead = next((pod for pod in back if not growth(self._cost(pod, taken.workload), cost)), None)
+            if instead is not None and memory is not None:
+                back.remove(instead)
+                moved.give(instead.uid, name)
+                payers.remember(instead.uid, replace(memory, since=self._now(), gone=self._now()))
+                changed.add(instead.uid)
+                cost = subtract_floor(cost, self._cost(instead, taken.workload))
+            freed = add(freed, cost)
+        for uid in covered & (taken.made.keys() | taken.stayed.keys()):
+            moved.give(uid, taken.group, taken_from=name)
+        return freed
+
+    def _ending_again(self, name: str, taken: _Taken) -> list[Pod]:
+        """Return the pods that this group gave the other one for its demand, and that end there, the oldest first."""
+        moved, ownership = self._cluster.moved_pods, self._cluster.ownership
+        pods = self._cluster.descendants.pods_of(taken.workload) if taken.stayed else ()
+        found = [
+            pod
+            for pod in pods
+            if pod.is_being_deleted
+            and (moved.taken_from(pod.uid), moved.of(pod.uid)) == (name, taken.group)
+            and not ownership.has_stayed(pod.plain())
+            and is_live(pod.life(), self._now())
+        ]
+        return sorted(found, key=_age)
 
     def _settle_left(
         self, name: str, taken: Iterable[_Taken], deleted: Set[str], room: Resources, promised: Set[str]
@@ -467,8 +500,13 @@ class Stays:
                     self._cluster.moved_pods.release(uid)
 
     def _beyond(self, taken: _Taken, covered: Set[str]) -> Iterator[tuple[Pod, Resources]]:
-        """Yield the pods that the demand in the other group does not pay for, with their cost: the oldest first."""
-        for pod in sorted(taken.made.values(), key=_age):
+        """Yield the pods that the demand in the other group does not pay for, with their cost.
+
+        Those that are ending come first: no demand will pay for them. Then those that were surely made for the group,
+        and then the oldest: pods of one second do not tell which is older.
+        """
+        of, pods = self._cluster.moved_pods.of, taken.made.values()
+        for pod in sorted(pods, key=lambda each: (not each.is_being_deleted, of(each.uid) is None, *_age(each))):
             if pod.uid not in covered and is_live(pod.life(), self._now()):
                 yield pod, self._cost(pod, with_models({"metadata": {}}, taken.made_as[pod.uid][1]))
 

@@ -36,6 +36,8 @@ class MovedPods:
 
     def __init__(self) -> None:
         self._groups: dict[str, str] = {}
+        #: By pod, the group that it was taken from when another one's demand paid for it.
+        self._taken_from: dict[str, str] = {}
         #: By workload that was seen to move, the groups that it has left: what it has made since is the group's that it
         #: leaves next.
         self._moved: dict[str, set[str]] = {}
@@ -123,17 +125,24 @@ class MovedPods:
             self._arrived(uid)
         self._latest = 0
 
-    def give(self, uid: str, group: str) -> None:
-        """Note that a group pays for a pod from now on."""
+    def give(self, uid: str, group: str, taken_from: str = "") -> None:
+        """Note that a group pays for a pod from now on: for its demand, where the pod is taken from another group."""
         self._groups[uid] = group
+        if taken_from:
+            self._taken_from[uid] = taken_from
+
+    def taken_from(self, uid: str) -> str | None:
+        """Return the group that a pod was taken from when another one's demand paid for it."""
+        return self._taken_from.get(uid)
 
     def release(self, uid: str) -> None:
         """Note that no group pays for a pod from now on, unless one pays for its owner."""
         self._groups.pop(uid, None)
+        self._taken_from.pop(uid, None)
 
     def forget(self, uid: str) -> None:
         """Forget a pod or a workload that is gone."""
-        self._groups.pop(uid, None)
+        self.release(uid)
         self._moved.pop(uid, None)
         if (workload := self._maker.pop(uid, None)) is not None:
             for made in self._made[workload].values():

@@ -41,11 +41,20 @@ CORES = "cores"
 NOBODY = "nobody"
 
 
+class Observed(NamedTuple):
+    """What a workload's controller goes by: so many pods, admitted in that group, of that generation."""
+
+    pods: int = 0
+    group: str = ""
+    generation: int = 0
+
+
 class Work(NamedTuple):
     """A stored workload. `acts` is the number of pods that its controller has observed, of generation `seen`.
 
     `acts_in` is the group that admitted that, and `fell` the version of the last write that asked for less. One that
-    `is_gone` is how the watch shows its deletion.
+    `is_gone` is how the watch shows its deletion. Where controllers tell late, this one `goes` by more than it has
+    stored.
     """
 
     name: str
@@ -58,6 +67,11 @@ class Work(NamedTuple):
     acts_in: str = ""
     fell: int = 0
     is_gone: bool = False
+    goes: Observed = Observed()
+
+    @property
+    def observed(self) -> Observed:
+        return Observed(self.acts, self.acts_in, self.seen)
 
     @property
     def lags(self) -> bool:
@@ -147,7 +161,8 @@ class Mind(NamedTuple):
     has a cost by group and workload, `looked` are the groups whose record it has looked through, `settled` what it is
     done with, by group and workload, and `moved` the workloads that it has seen leave a group, with that. `deleted` are
     workloads whose deletion it has seen, `ended` those of which pods may be older, and `gone` those that a group pays
-    for by a line that is to be stored, with that group.
+    for by a line that is to be stored, with that group. `given` are pods that a demand pays for, and the groups that
+    they were taken from.
     """
 
     notes: tuple[tuple[int, str], ...] = ()
@@ -161,6 +176,7 @@ class Mind(NamedTuple):
     deleted: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     gone: tuple[tuple[str, str], ...] = ()
+    given: tuple[tuple[int, str], ...] = ()
 
 
 class Progress(NamedTuple):
@@ -198,6 +214,10 @@ class Scenario(Asked):
     is_acted_on: bool = False
     #: The laws are of all groups together.
     adds_up: bool = False
+    #: The workload's controller stores what it has observed after it has made the pods, as that of a Deployment does.
+    tells_late: bool = False
+    #: All pods are made in one second: nobody knows their order, so the controller takes the youngest for the oldest.
+    one_second: bool = False
 
     @property
     def paying(self) -> tuple[str, ...]:
@@ -241,6 +261,12 @@ class Rules:
     wants_pods_of_now = True
     #: What has left a group is settled from pods that are no older than that.
     settles_from_new_pods = True
+    #: In its place stays one that was taken for a pod that the demand pays for, and that its controller ends.
+    takes_back = True
+    #: Those first that are ending: no demand will pay for them. Pods of one second do not tell which is older.
+    keeps_ending_first = True
+    #: Of those that were surely made for the group, at first.
+    keeps_noted_first = True
     #: Once the demand pays for a pod that stays, it stays no more.
     gives_up = True
     #: That a move to the group was stored, once a move out of it was seen.
@@ -268,7 +294,8 @@ def first(scenario: Scenario) -> World:
     pods: list[Pod] = []
     for sentence in scenario.stands:
         asked = request_of(0, sentence)
-        works.append(Work(asked.name, 1, 1, asked.group, asked.pods, asked.pods, 1, asked.group))
+        goes = Observed(asked.pods, asked.group, 1) if scenario.tells_late else Observed()
+        works.append(Work(asked.name, 1, 1, asked.group, asked.pods, asked.pods, 1, asked.group, goes=goes))
         pods += [Pod(len(pods) + i, asked.name, True, (asked.group,)) for i in range(asked.pods)]
     statuses, counted = [], []
     for group in scenario.names:
@@ -415,6 +442,8 @@ def _write(world: World, scenario: Scenario, number: int, progress: Progress) ->
             new = asked._replace(acts=current.acts, seen=current.seen, acts_in=current.acts_in, fell=current.fell)
             if not new.lags or new.group == NOBODY:
                 new = new._replace(acts_in=new.group)
+            is_late = current.goes.generation < new.generation
+            new = new._replace(goes=current.goes if is_late else current.goes._replace(group=new.group))
         falls = current is not None and asked.pods < current.pods
         yield words, _progress(_put(world, current, new, falls=falls), number, done._replace(ended=world.version + 1))
     elif current is not None and progress.decided_on:
@@ -427,19 +456,27 @@ def _write(world: World, scenario: Scenario, number: int, progress: Progress) ->
 
 def _act(world: World, scenario: Scenario, work: Work) -> Iterator[tuple[str, World]]:
     """What the workload's own controller does, by what it has observed: it makes pods, and deletes the youngest."""
-    if work.lags:
+    goes = work.goes if scenario.tells_late else work.observed
+    if scenario.tells_late and goes.generation < work.generation:
+        others = (each for each in world.works if each != work)
+        now = work._replace(goes=Observed(work.pods, work.group, work.generation))
+        yield (
+            f"{work.name}'s controller goes by generation {work.generation}",
+            world._replace(works=tuple(sorted((*others, now)))),
+        )
+    elif work.lags:
         now = work._replace(acts=work.pods, seen=work.generation, acts_in=work.group)
         yield f"{work.name}'s controller observes generation {work.generation}", _put(world, work, now)
-    if not work.seen:
+    if not goes.generation:
         return
     up = [pod for pod in world.pods if pod.owner == work.name and pod.up]
-    if len(up) < work.acts:
+    if len(up) < goes.pods:
         uid = max(_uids(world), default=-1) + 1
         uncounted = (name for name in scenario.names if _status(world, scenario, name).line(work.name))
-        may_pay = {work.acts_in, *((work.group,) if work.pods else ()), *uncounted}
+        may_pay = {goes.group, *((work.group,) if work.pods else ()), *uncounted}
         made = Pod(uid, work.name, True, tuple(sorted(may_pay)), world.version + 1)
         yield f"{work.name}'s controller makes pod {uid}", _with_pods(world, (*world.pods, made))
-    elif len(up) > work.acts:
+    elif len(up) > goes.pods:
         ends = max(up)
         pods = (pod._replace(up=False) if pod == ends else pod for pod in world.pods)
         yield f"{work.name}'s controller deletes pod {ends.uid}", _with_pods(world, pods)
@@ -540,7 +577,8 @@ def _deliver_pods(world: World, rules: Rules) -> World:
         since = (move.group for move in mind.moves if move.name == pod.owner and move.version > pod.made)
         if pod.uid not in known and (left := next(since, None)) is not None:
             notes.setdefault(pod.uid, left)
-    mind = mind._replace(notes=tuple(sorted(notes.items())), moves=(), ended=())
+    given = tuple(each for each in mind.given if each[0] in there)
+    mind = mind._replace(notes=tuple(sorted(notes.items())), moves=(), ended=(), given=given)
     pods = tuple(pod._replace(made=0) for pod in world.pods)
     return world._replace(pods=pods, view=world.view._replace(pods=pods, missed=0, last=world.last), mind=mind)
 
@@ -585,6 +623,7 @@ class Recount:
             for name in scenario.names
         }
         self.notes = dict(world.mind.notes)
+        self.given = dict(world.mind.given)
         self.left = {(each.group, each.name): each for each in world.mind.left}
         self.holds = {hold.name: hold for hold in world.mind.holds}
         self.held = 0
@@ -742,20 +781,38 @@ class Recount:
             if entry.name == work.name and entry.kind == "update" and work.version > entry.version and not acted:
                 demand = min(demand, entry.base) if self.rules.awaits_observation else demand
         mine = {pod.uid for pod in (*made, *stay)}
-        pods = sorted({*self._pods(work), *stay}, key=lambda pod: (pod.uid in mine, pod.uid))
+        pods = sorted({*self._pods(work), *stay}, key=lambda pod: (pod.uid in mine, self._age(pod)))
         return {pod.uid for pod in [pod for pod in pods if pod.up][:demand]}
 
     def _give(self, work: Work, covered: set[int], made: Sequence[Pod], stay: Sequence[Pod]) -> None:
+        back = [
+            pod.uid
+            for pod in self._pods(work)
+            if not pod.up and self.given.get(pod.uid) == self.group and self.notes.get(pod.uid) == work.group
+        ]
         for pod in (*made, *stay):
             if pod.uid in covered and self.rules.gives_covered:
                 self.notes[pod.uid] = work.group
+                self.given[pod.uid] = self.group
         for pod in stay if self.rules.gives_up else ():
             if pod.uid in covered:
                 self.stayed[self.group].discard(pod.uid)
-                self.room += 1
+                if back and self.rules.takes_back:
+                    uid = back.pop()
+                    self.stayed[self.group].add(uid)
+                    self.notes[uid] = self.group
+                    del self.given[uid]
+                else:
+                    self.room += 1
+
+    def _age(self, pod: Pod) -> int:
+        """Return what pods are sorted by, the oldest first as far as the controller knows."""
+        return -pod.uid if self.scenario.one_second else pod.uid
 
     def _keep(self, made: Sequence[Pod], covered: set[int]) -> None:
-        for pod in made:
+        noted = self.notes if self.rules.keeps_noted_first else {}
+        ends_first = self.rules.keeps_ending_first
+        for pod in sorted(made, key=lambda pod: (pod.up and ends_first, pod.uid not in noted, self._age(pod))):
             if pod.uid not in covered and self.room:
                 self.room -= 1
                 self.stayed[self.group].add(pod.uid)
@@ -862,6 +919,7 @@ class Recount:
             self.world.mind.deleted,
             self.world.mind.ended,
             tuple(sorted(each for each in self.mind_gone if each[0] != self.group)),
+            tuple(sorted((uid, group) for uid, group in self.given.items() if uid in self.there)),
         )
 
 
@@ -943,7 +1001,7 @@ def _put(world: World, old: Work | None, new: Work, *, falls: bool = False) -> W
     new = new._replace(version=version, fell=version if falls else new.fell)
     others = (each for each in world.works if each is not old)
     works = tuple(sorted((*others, *(() if new.is_gone else (new,)))))
-    view = world.view._replace(coming=(*world.view.coming, new))
+    view = world.view._replace(coming=(*world.view.coming, new._replace(goes=Observed())))
     pods = world.pods
     if new.pods and not new.is_gone and new.group != NOBODY:
         # What it asks for now pays for pods that nobody has deleted.
@@ -989,7 +1047,7 @@ def ranked(world: World) -> World:
 
     def of(works: tuple[Work, ...]) -> tuple[Work, ...]:
         return tuple(
-            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0, w[9])
+            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0, *w[9:])
             for w in works
         )
 
@@ -1013,6 +1071,7 @@ def ranked(world: World) -> World:
         View(of(view.works), of(view.coming), aged(view.pods), rank[missed], rank[last_seen]),
         mind._replace(
             notes=tuple((age[uid], group) for uid, group in mind.notes),
+            given=tuple((age[uid], group) for uid, group in mind.given),
             moves=tuple(Move(m.name, rank[m.version], m.group) for m in mind.moves),
         ),
         tuple(Progress(p[0], p[1], rank[p.decided_on], p[3], rank[p.ended]) for p in progress),
@@ -1066,7 +1125,8 @@ def _some(names: tuple[str, ...], *, whole: bool) -> tuple[frozenset[str], ...]:
 
 def _may_come(work: Work, world: World, groups: frozenset[str]) -> int:
     """How many pods may be made for these groups, for what is stored and what the workload's controller goes by."""
-    asked = max(work.pods if work.group in groups else 0, work.acts if work.acts_in in groups else 0)
+    goes = work.goes if work.goes.generation else work.observed
+    asked = max(work.pods if work.group in groups else 0, goes.pods if goes.group in groups else 0)
     return max(0, asked - sum(pod.owner == work.name and pod.up for pod in world.pods))
 
 

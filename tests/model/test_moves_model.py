@@ -24,6 +24,7 @@ SCENARIOS = {
     "moved and back": Scenario(ALONE, ["move A to h", "then move A to g"], ONE),
     "moved with more pods": Scenario({"g": 1, "h": 2}, ["move A 2 to h"], ONE),
     "moved with fewer pods": Scenario({"g": 2, "h": 1}, ["move A 1 to h", "create B 1 in g"], TWO),
+    "moved with fewer pods, in one second": Scenario({"g": 2, "h": 1}, ["move A 1 to h"], TWO, one_second=True),
     "moved with fewer pods, a restart": Scenario({"g": 2, "h": 1}, ["move A 1 to h"], TWO, restarts=1),
     "created and moved": Scenario(ALONE, ["create A 1 in g", "then move A to h"]),
     "created, to 0 and its room taken": Scenario({"g": 1}, ["create A 1 in g", "then scale A 0", "create B 1 in g"]),
@@ -36,6 +37,9 @@ SCENARIOS = {
     "scaled to 0 and moved, a restart": Scenario(ALONE, ["scale A 0", "then move A 1 to h"], ONE, "pods", restarts=1),
     "scaled to 0, moved and scaled up": Scenario(
         ALONE, ["scale A 0", "then move A to h", "then scale A 1"], ONE, "pods"
+    ),
+    "scaled to 0, moved and scaled up, in one second": Scenario(
+        ALONE, ["scale A 0", "then move A to h", "then scale A 1"], ONE, "works", tells_late=True, one_second=True
     ),
     "scaled up, to 0, moved and back": Scenario(
         ALONE,
@@ -57,6 +61,9 @@ SCENARIOS = {
         ALONE, ["move A 0 to h", "then move A to g", "then move A to h"], ONE, "", restarts=1
     ),
     "through uncounted, and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_acted_on=True),
+    "through uncounted, and back, in one second": Scenario(
+        ALONE, [*THROUGH, "then move A to g"], ONE, "", is_acted_on=True, one_second=True
+    ),
     "through and back": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", is_prompt=True),
     "through and back, at once": Scenario(ALONE, [*THROUGH, "then move A to g"], ONE, "", adds_up=True),
     "through and back, and its room taken": Scenario(
@@ -124,6 +131,9 @@ SHORT_CUTS: Sequence[tuple[str, str]] = [
     ("wants_pods_of_now", "scaled up, to 0 and moved"),
     ("settles_from_new_pods", "scaled to 0, moved and scaled up"),
     ("gives_up", "moved with more pods"),
+    ("takes_back", "moved with fewer pods, in one second"),
+    ("keeps_noted_first", "through uncounted, and back, in one second"),
+    ("keeps_ending_first", "scaled to 0, moved and scaled up, in one second"),
     ("sees_what_was_asked", "created, to 0 and its room taken"),
     ("awaits_promises", "scaled up, to 0 and moved"),
     ("sees_moves_out", "through and back, at once"),

@@ -818,6 +818,52 @@ async def test_a_demand_pays_for_pods_once_its_controller_has_observed_it(books:
         assert team.least >= 5
 
 
+async def test_pods_of_one_second_that_end_stay_before_those_that_are_new(books: Books) -> None:
+    """Their ages do not tell them apart, and the new group's demand will pay for the new ones."""
+    held = Held("nlp")
+    books.box.faults.append(held)
+    async with movers(books) as (team, _):
+        await team.deployment(4)
+        below = await team.change(REPLICASETS, "web-1", replicas=4)
+        old = await Team.pods(team, "old", below, 4, terminationGracePeriodSeconds=DAY)
+        await team.uses("4")
+        async with held:
+            await books.create(deployment("more", "nlp", 0))
+            await held.waits()
+            await team.scale(0)
+            await team.delete(*old)
+            await team.observed()
+            at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+            await books.promise("vision", move_of(at, "cpu=4"))
+            await team.move("vision", spec={"replicas": 4})
+            await team.change(REPLICASETS, "web-1", replicas=4)
+            await Team.pods(team, "new", below, 4)
+        await team.holds_still(nlp="4")
+        await team.observed()
+        await team.holds_still(nlp="4", vision="4")
+        assert team.least >= 4
+
+
+async def test_a_pod_that_went_along_and_is_ended_takes_the_place_of_one_that_is_asked_for(books: Books) -> None:
+    """A person may say which pods a controller deletes first, so it is not known at the move which stay."""
+    async with movers(books) as (team, _):
+        await team.deployment(4)
+        below = await team.change(REPLICASETS, "web-1", replicas=4)
+        pods = await team.pods("old", below, 4, terminationGracePeriodSeconds=DAY)
+        await team.uses("4")
+        await team.move("vision", spec={"replicas": 2})
+        await team.holds(nlp="2", vision="2")
+        await team.change(REPLICASETS, "web-1", replicas=2)
+        await team.delete(*pods[:2])
+        await team.observed()
+        found = await team.holds_still(nlp="2", vision="2")
+        assert team.least >= 4
+        ended = {line.split()[0] for line in found["nlp"].status.leftovers}
+        assert ended == {f"pods/default/{pod}" for pod in pods[:2]}
+        await team.stop(*pods[:2])
+        await team.holds_still(nlp="0", vision="2")
+
+
 async def test_what_has_left_is_decided_from_pods_that_are_as_new(books: Books) -> None:
     """One that was seen to run may have been deleted before the move: no demand pays for it."""
     late = Late(books)
