@@ -6,8 +6,7 @@ Where pods are still ending it is admitted on a retry, within seconds after they
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import orjson
@@ -18,7 +17,8 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import FAIL, STOP_SECONDS
-from tests.reliability.routes import attempt, of_deployment, of_kind, pod, web
+from tests.reliability.full_group import admitted, briefly, rests
+from tests.reliability.routes import DAY, of_deployment, of_kind, pod, web
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
@@ -28,33 +28,7 @@ from tests.support.tenant import JOBS, STATEFULSETS, Tenant, tenant_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Seconds within which a request is admitted once the pods that were ending have gone.
-SOON = 5.0
-#: Seconds that the pods of these tests take to stop.
-STOPS = 2
 STRATEGIC = "application/strategic-merge-patch+json"
-
-
-def briefly(made: Object) -> Object:
-    """The workload with pods that take a moment to stop."""
-    template = made["spec"]["template"]
-    template["metadata"].setdefault("annotations", {})[STOP_SECONDS] = str(STOPS)
-    template["spec"]["terminationGracePeriodSeconds"] = STOPS + 1
-    return made
-
-
-async def admitted(request: Callable[[], Awaitable[object]], tenant: Tenant) -> None:
-    """Retry until no pod is ending, and then for some seconds more; raises the last refusal."""
-    until: float | None = None
-    while True:
-        refused = await attempt(request())
-        if refused is None:
-            return
-        ending = any("deletionTimestamp" in each["metadata"] for each in await tenant.pods())
-        until = None if ending else until or time.monotonic() + SOON
-        if until is not None and time.monotonic() > until:
-            raise refused
-        await asyncio.sleep(0.1)
 
 
 async def at_once(request: Awaitable[object]) -> None:
@@ -70,19 +44,6 @@ async def full(tenant: Tenant, live: LivePods) -> AsyncIterator[Tenant]:
     await tenant.running(4)
     yield tenant
     await rests(live)
-
-
-async def rests(live: LivePods) -> None:
-    """Once nothing is ending, all that runs is counted and fits.
-
-    Until then what a rollout and its undo replaced ran beside what came.
-    """
-
-    async def none_ends() -> bool:
-        return not live.gone and not any("deletionTimestamp" in each["metadata"] for each in live.live())
-
-    await eventually(none_ends, 60, "no pod is ending")
-    await live.settled(ever=8)
 
 
 async def images(tenant: Tenant, image: str, count: int = 4) -> None:
@@ -141,13 +102,18 @@ async def test_recreate(full: Tenant) -> None:
     await images(full, "v2")
 
 
-@pytest.mark.parametrize("how", ["delete", "evict", "force"])
+@pytest.mark.parametrize("how", ["delete", "evict", "force", "preempt"])
 async def test_a_pod_is_deleted_and_comes_again(full: Tenant, how: str) -> None:
-    """As kubectl delete, kubectl drain and a person in a hurry do it."""
+    """As kubectl delete, kubectl drain, a person in a hurry and the scheduler do it."""
     name = (await full.pods())[0]["metadata"]["name"]
     if how == "evict":
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": full.name}}
         await full.admin.request("POST", PODS.path(full.name, name, "eviction"), body=orjson.dumps(body))
+    elif how == "preempt":
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        body = {"status": {"conditions": [condition]}}
+        await full.admin.patch(PODS, name, body, namespace=full.name, subresource="status", content_type=STRATEGIC)
+        await full.admin.delete(PODS, name, full.name)
     else:
         await full.delete(PODS, name, grace=0 if how == "force" else None)
 
@@ -159,6 +125,20 @@ async def test_a_pod_is_deleted_and_comes_again(full: Tenant, how: str) -> None:
         return len(seen) == 4 and name not in seen
 
     await eventually(again, 60, lambda: f"another pod runs in the place of {name}: {seen}")
+
+
+async def test_the_pods_of_a_lost_node_come_again(tenant: Tenant, live: LivePods) -> None:
+    """Nobody stops them any more: past their grace, the group pays for what comes in their place."""
+    made = briefly(web(tenant, 4))
+    made["spec"]["template"]["metadata"]["annotations"][STOP_SECONDS] = str(DAY)
+    await tenant.create(DEPLOYMENTS, made)
+    await tenant.uses("4")
+    lost = [each["metadata"]["name"] for each in (await tenant.running(4))[:2]]
+    for name in lost:
+        await tenant.admin.delete(PODS, name, tenant.name)
+    running = {each["metadata"]["name"] for each in await tenant.running(4)}
+    assert not running & set(lost)
+    await tenant.uses("4")
 
 
 async def test_it_is_scaled_down_and_up_as_an_autoscaler_does(full: Tenant) -> None:

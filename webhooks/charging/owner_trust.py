@@ -201,12 +201,20 @@ class OwnerTrust:
             reached = reduce(larger, costs, reached)
             return UntrustedChild(demand, before) if excess(costs, reached) else None
         scaled_to: Resources = {}
-        if above.surge is not None and adapter.scale is not None:
+        if self._may_raise(above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(owner, above, pays, 1, lookup, self._context.config)
         room = Room(reached, siblings, revision, scaled_to)
         is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(owner, above), room)
+
+    def _may_raise(self, above: Adapter, made: Adapter) -> bool:
+        """Return True where the owner's controller may raise any of its children to all of its replicas, unreviewed.
+
+        The controller of a Rollout is reviewed itself unless its account is listed.
+        """
+        is_raised = above.surge is not None and (made.group, made.kind) == ("apps", "ReplicaSet")
+        return is_raised and ((above.group, above.kind) == ("apps", "Deployment") or bool(self._controllers))
 
     def _before(self, family: _OwnedKind, old: Object | None, lookup: Lookup) -> Demand | None:
         """Return the demand of the stored object, None where it is not this owner's child."""

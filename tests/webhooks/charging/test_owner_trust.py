@@ -188,6 +188,17 @@ async def test_the_surge_of_an_update_is_the_owners(api: Api, hooks: Hooks) -> N
     assert "exceeded quota" in message(await hooks.create(replica_set(owner, "new", 2), user=OPERATOR))
 
 
+async def test_an_operator_that_is_not_listed_rolls_out_step_by_step(api: Api, hooks: Hooks) -> None:
+    """Each step is reviewed, so none is counted beyond what is stored."""
+    await api.group("nlp", cpu="4", used={"cpu": "4"})
+    owner = await api.client.create(ROLLOUTS, rollout("web", "nlp", 4))
+    await api.client.create(REPLICASETS, replica_set(owner, "old", 3))
+    new = await api.client.create(REPLICASETS, replica_set(owner, "new", 1))
+    for replicas, is_allowed in ((2, True), (3, False)):
+        grown = changed(new, lambda o, n=replicas: o["spec"].update(replicas=n))
+        assert (await hooks.update(new, grown, user=OPERATOR))["allowed"] is is_allowed
+
+
 async def test_a_second_replica_set_of_a_deployment_pays_for_itself(api: Api, hooks: Hooks) -> None:
     """Its controller may raise the first to all of its replicas before it knows the second."""
     await api.group("nlp", cpu="4", used={"cpu": "4"})
