@@ -318,12 +318,7 @@ def first(scenario: Scenario) -> World:
 
 
 def steps(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
-    """What can happen next, in words, and the world after it."""
-    for says, after in _changes(world, scenario, rules):
-        yield says, ranked(_seen_at_once(after, scenario, rules))
-
-
-def _changes(world: World, scenario: Scenario, rules: Rules) -> Iterator[tuple[str, World]]:
+    """What can happen next, in words, and the world after it, before watches that are never late have seen that."""
     for number, request in enumerate(scenario.requests):
         progress = world.progress[number]
         if progress.phase == "allowed":
@@ -1045,35 +1040,57 @@ def ranked(world: World) -> World:
     for each in (line for status in world.statuses for line in status.workloads):
         since_of.setdefault(each.name, []).append(each.since)
 
+    # Most steps change little: what keeps its numbers is not made anew.
     def of(works: tuple[Work, ...]) -> tuple[Work, ...]:
-        return tuple(
-            Work(w[0], rank[w[1]], *w[2:8], rank[_floor(w.fell, seen)] if 0 < view.missed <= w.fell else 0, *w[9:])
-            for w in works
-        )
+        made: list[Work] = []
+        for work in works:
+            version = rank[work.version]
+            fell = rank[_floor(work.fell, seen)] if 0 < view.missed <= work.fell else 0
+            is_same = version == work.version and fell == work.fell
+            made.append(work if is_same else Work(work[0], version, *work[2:8], fell, *work[9:]))
+        return tuple(made)
 
     def aged(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-        return tuple(Pod(age[p.uid], *p[1:4], rank[_floor(p.made, since)]) for p in pods)
+        made: list[Pod] = []
+        for pod in pods:
+            uid, since_then = age[pod.uid], rank[_floor(pod.made, since)] if pod.made else 0
+            is_same = uid == pod.uid and since_then == pod.made
+            made.append(pod if is_same else Pod(uid, *pod[1:4], since_then))
+        return tuple(made)
 
-    return World(
-        of(world.works),
-        aged(world.pods),
-        rank[world.version],
-        rank[last],
-        tuple(
-            Status(
-                used,
-                tuple(Entry(*e[:3], rank[e[3]], *e[4:]) for e in entries),
-                tuple(Line(w[0], sum(other < w[1] for other in since_of[w[0]]), w[2]) for w in works),
-                tuple(age[uid] for uid in stay),
-            )
-            for used, entries, works, stay in world.statuses
-        ),
-        View(of(view.works), of(view.coming), aged(view.pods), rank[missed], rank[last_seen]),
-        mind._replace(
+    def status_of(status: Status) -> Status:
+        used, entries, works, stay = status
+        if entries:
+            entries = tuple(Entry(*e[:3], rank[e[3]], *e[4:]) for e in entries)
+        if works:
+            works = tuple(line_of(line) for line in works)
+        return Status(used, entries, works, tuple(age[uid] for uid in stay) if stay else stay)
+
+    def line_of(line: Line) -> Line:
+        since = sum(other < line.since for other in since_of[line.name]) if line.since else 0
+        return line if since == line.since else Line(line.name, since, line.is_gone)
+
+    if mind.notes or mind.moves or mind.given:
+        mind = mind._replace(
             notes=tuple((age[uid], group) for uid, group in mind.notes),
             given=tuple((age[uid], group) for uid, group in mind.given),
             moves=tuple(Move(m.name, rank[m.version], m.group) for m in mind.moves),
+        )
+    works, pods = of(world.works), aged(world.pods)
+    return World(
+        works,
+        pods,
+        rank[world.version],
+        rank[last],
+        tuple(map(status_of, world.statuses)),
+        View(
+            works if view.works == world.works else of(view.works),
+            of(view.coming) if view.coming else (),
+            pods if view.pods == world.pods else aged(view.pods),
+            rank[missed],
+            rank[last_seen],
         ),
+        mind,
         tuple(Progress(p[0], p[1], rank[p.decided_on], p[3], rank[p.ended]) for p in progress),
         world.restarts,
     )
@@ -1166,4 +1183,7 @@ def explore(scenario: Scenario, rules: Rules | None = None, most: int = 60_000) 
     def law(_: World, world: World) -> str | None:
         return broken(world, scenario) or unsettled(world, scenario, rules)
 
-    return search(ranked(first(scenario)), lambda world: steps(world, scenario, rules), law, most)
+    def same(world: World) -> World:
+        return ranked(_seen_at_once(world, scenario, rules))
+
+    return search(first(scenario), lambda world: steps(world, scenario, rules), law, most, same=same)

@@ -1021,7 +1021,4 @@ def explore(scenario: Scenario, rules: Rules | None = None, most: int = 60_000) 
             found = unsettled(world, scenario, rules)
         return found
 
-    def ahead(world: World) -> Iterator[tuple[str, World]]:
-        return ((says, ranked(after)) for says, after in steps(world, scenario, rules))
-
-    return search(ranked(first(scenario)), ahead, law, most)
+    return search(first(scenario), lambda world: steps(world, scenario, rules), law, most, same=ranked)

@@ -32,6 +32,10 @@ def _forget() -> None:
         known.cache_clear()
 
 
+def _itself(world: World) -> World:
+    return world
+
+
 @dataclass(frozen=True)
 class Finding:
     """What an exploration came to: the number of worlds, and the way into the first that breaks a law."""
@@ -49,17 +53,19 @@ def search(
     steps: Callable[[World], Iterable[tuple[str, World]]],
     law: Callable[[World, World], str | None],
     most: int,
+    *,
+    same: Callable[[World], World] = _itself,
 ) -> Finding:
     """Visit every world that `steps` lead to. `law` returns what the second of two worlds in a row breaks.
 
-    Raises AssertionError beyond `most` worlds.
+    Worlds are one where `same` returns one for them: that is visited. Raises AssertionError beyond `most` worlds.
     """
     _forget()
     collects = gc.isenabled()
     # Worlds stay, and refer to one another in no circle: the collector would walk all of them again and again.
     gc.disable()
     try:
-        return _search(start, steps, law, most)
+        return _search(same(start), steps, law, most, same)
     finally:
         if collects:
             gc.enable()
@@ -71,12 +77,20 @@ def _search(
     steps: Callable[[World], Iterable[tuple[str, World]]],
     law: Callable[[World, World], str | None],
     most: int,
+    same: Callable[[World], World],
 ) -> Finding:
     came: dict[World, tuple[World, str] | None] = {start: None}
     todo = deque([start])
+    #: What `same` was asked about: several worlds lead to each.
+    known: set[World] = set()
     while todo:
         world = todo.popleft()
         for says, after in steps(world):
+            if same is not _itself:
+                if after in known:
+                    continue
+                known.add(after)
+                after = same(after)
             step = world, says
             # A look and an entry in one: the hash of a world is most of what either costs.
             if came.setdefault(after, step) is not step:
