@@ -600,7 +600,8 @@ class _Cost(NamedTuple):
 class Recount:
     """One recount of one group, from what the controller has seen and remembers."""
 
-    def __init__(self, world: World, scenario: Scenario, rules: Rules, group: str) -> None:
+    def __init__(self, world: World, scenario: Scenario, rules: Rules, group: str, states: Sequence[str]) -> None:
+        """`states` are those of the entries of the group's status."""
         self.world = world
         self.rules = rules
         self.group = group
@@ -631,7 +632,7 @@ class Recount:
             if name not in self.works or self.works[name].group != where:
                 self.left[where, name] = Left(where, name, cost, False)
                 del self.counted[where, name]
-        self.states = [(entry, _state(world, group, entry, rules)) for entry in self.status.entries]
+        self.states = list(zip(self.status.entries, states, strict=True))
         self.mind_gone = set(world.mind.gone)
         self._find_gone()
         self.own = [work for work in self.view.works if work.group == group]
@@ -859,8 +860,8 @@ class Recount:
         kept: list[Entry] = []
         used = self.held + len(self.stayed[self.group]) + self.leftovers
         costs = dict(self.costs)
-        for entry in sorted(self.status.entries, key=lambda each: each.generation):
-            state, cost = _state(self.world, self.group, entry, self.rules), costs.get(entry.name)
+        for entry, state in sorted(self.states, key=lambda each: each[0].generation):
+            cost = costs.get(entry.name)
             if state == "delivered" and cost is not None:
                 over = max(0, self.works[entry.name].pods - entry.base)
                 costs[entry.name] = cost._replace(charge=min(cost.charge, max(self._least(cost, over), cost.floor)))
@@ -930,7 +931,8 @@ def _count(world: World, scenario: Scenario, rules: Rules, group: str) -> Iterat
     # The watch of workloads catches up with the pods first.
     if view.coming and view.coming[0].version <= view.last:
         return
-    counted = _counted(view, world.mind, world.statuses, world.progress, scenario, rules, group)
+    states = tuple(_state(world, group, entry, rules) for entry in _status(world, scenario, group).entries)
+    counted = _counted(view, world.mind, world.statuses, states, scenario, rules, group)
     if counted is None:
         return
     status, mind = counted
@@ -945,14 +947,13 @@ def _counted(
     view: View,
     mind: Mind,
     statuses: tuple[Status, ...],
-    progress: tuple[Progress, ...],
+    states: tuple[str, ...],
     scenario: Scenario,
     rules: Rules,
     group: str,
 ) -> tuple[Status, Mind] | None:
     """What a recount publishes and remembers, by what the controller knows alone. None where it waits for a watch."""
-    world = World((), (), 0, 0, statuses, view, mind, progress)
-    found = Recount(world, scenario, rules, group)
+    found = Recount(World((), (), 0, 0, statuses, view, mind, ()), scenario, rules, group, states)
     return (found.published(), found.mind()) if not found.is_early else None
 
 
