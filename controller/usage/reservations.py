@@ -5,7 +5,7 @@ This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,7 +19,9 @@ from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.slot import ReservationError
+from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.ownership.observation import has_acted
+from bizrq.workloads.ownership.payers import RESELECTING
 from bizrq.workloads.pods.roles import has_ended
 from controller.usage.below import unseen_below
 from controller.watch.cluster import CATCH_UP, Cluster, Object, patience
@@ -128,15 +130,14 @@ class ReservationTracker:
         """Yield the entries of which pods may not be seen that were made for them, with the watches that are late.
 
         Controllers may have made these, or may still, and something else is asked for now. An entry that asks for more
-        upon such a one holds its pods.
+        upon such a one holds its pods, unless the selector may be another one now: it drops those.
         """
         delivered = [entry for entry, state in entries if state in (WriteState.DELIVERED, WriteState.OBSERVED)]
         continued = {(entry.uid, entry.generation) for entry in delivered}
         for entry in delivered:
             store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
             obj = store.by_uid(entry.uid) if store is not None else None
-            written = (entry.generation or 0) + 1
-            if obj is None or obj["metadata"].get("generation", 0) <= written or (entry.uid, written) in continued:
+            if obj is None or not (reference_of(obj)[:2] in RESELECTING or _is_followed(entry, obj, continued)):
                 continue
             adapter = self._cluster.registry.of(obj)
             if adapter is None or not entry.extra or _without_base(str(entry)) in expired:
@@ -178,6 +179,12 @@ class ReservationTracker:
         before = self._first_seen.get(name, {})
         self._first_seen[name] = {line: before.get(line, now) for line in map(_without_base, lines)}
         return {line: now - seen for line, seen in self._first_seen[name].items()}
+
+
+def _is_followed(entry: Reservation, obj: Object, continued: Collection[tuple[str, int | None]]) -> bool:
+    """Return True where another write has followed, of which no entry holds the pods of this one."""
+    written = (entry.generation or 0) + 1
+    return obj["metadata"].get("generation", 0) > written and (entry.uid, written) not in continued
 
 
 @lru_cache(maxsize=2048)

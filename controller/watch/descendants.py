@@ -48,6 +48,18 @@ class Descendants:
         found = informer.store.index("owner", owner["metadata"]["uid"]) if informer is not None else ()
         return [obj for obj in found if _keeps(owner, obj)]
 
+    def dropped_by(self, owner: Object) -> Iterator[Kept]:
+        """Yield what names an object as its controller, and that it does not keep."""
+        adapter, known = self._registry.of(owner), dict[object, bool]()
+        for _, store in self._stores_below(adapter) if adapter is not None else ():
+            for kept in tuple(store.kept_index("owner", owner["metadata"]["uid"])):
+                # Pods of one template share their labels.
+                sort = _sort(kept) if isinstance(kept, Pod) else uid_of(kept)
+                if (is_kept := known.get(sort)) is None:
+                    is_kept = known[sort] = _keeps(owner, plain(kept))
+                if not is_kept:
+                    yield kept
+
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """Return the direct children of a workload that are of these kinds."""
         return [obj for kind in sorted(kinds) for obj in self.made_by(workload, kind)]
@@ -137,7 +149,7 @@ class Descendants:
         known: dict[object, bool] = {}
         gone = self._payers.gone
         for pod, many in pods:
-            sort = id(pod.owner), pod.namespace, pod.kept_by
+            sort = _sort(pod)
             if (is_kept := known.get(sort)) is None:
                 is_kept = known[sort] = _keeps(owner, pod.plain())
             if is_kept and not (pod.uid in gone and self._has_stayed(pod)):
@@ -175,6 +187,11 @@ class Descendants:
             known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]
             self._child_stores[kind] = [(found, informer.store) for found, informer in known if found and informer]
         return self._child_stores[kind]
+
+
+def _sort(pod: Pod) -> object:
+    """Return what is equal for pods that the same owners keep."""
+    return id(pod.owner), pod.namespace, pod.kept_by
 
 
 def _keeps(owner: Object, child: Object) -> bool:

@@ -20,9 +20,11 @@ from bizrq.workloads.owners import charged_group, controller_of, named_owner, ow
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import (
     LATE,
+    RESELECTING,
     Paid,
     PayerReason,
     anywhere,
+    dropped_by,
     has_stayed,
     keeps,
     left_by,
@@ -78,6 +80,7 @@ class Ownership:
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
         found = left_by(obj, self._registry, self._payers_gone)
+        found = found or dropped_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone)
         # A standing payer is remembered for what it keeps as well.
         paid = self.paid(obj) if found is not None else None
         if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.payer != obj["metadata"]["uid"]:
@@ -170,7 +173,8 @@ class Ownership:
     def awaited_owner(self, kept: Kept) -> tuple[Informer, int] | None:
         """Return the informer that has to catch up, and with which revision, before an object can be placed.
 
-        The watches of different kinds are not in step, so an object may be seen before its owner.
+        The watches of different kinds are not in step, so an object may be seen before its owner, or before the
+        selector of its owner that it was made for.
         """
         obj = plain(kept)
         reference = controller_of(obj["metadata"])
@@ -179,7 +183,10 @@ class Ownership:
             return None
         uid, revision = str(reference.get("uid")), kept_revision(kept)
         store = informer.store
-        if store.resource_version >= revision or store.kept(uid) is not None or store.deleted_at(uid) is not None:
+        if store.resource_version >= revision or store.deleted_at(uid) is not None:
+            return None
+        owner = store.kept(uid)
+        if owner is not None and (reference_of(plain(owner))[:2] not in RESELECTING or keeps(plain(owner), obj)):
             return None
         return informer, revision
 

@@ -13,6 +13,7 @@ from bizrq.kube.store import Kept, plain, uid_of
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import RESELECTING
 from controller.watch.descendants import Descendants
 from controller.watch.informers import POD, Informers
 from controller.watch.ownership import Ownership, as_left
@@ -88,7 +89,9 @@ class Placements:
         is_charged = left is not None or self._registry.is_charged(adapter)
         has_own_slot = is_charged and self._ownership.has_own_slot(obj, left)
         group = self._ownership.group_of_left(obj, left) if has_own_slot else None
-        awaits = self._ownership.awaited_owner(kept) if group is not None and left is None else None
+        # What was made for another selector of its owner may be what that keeps now.
+        is_sure = left is not None and left.gone is not None
+        awaits = self._ownership.awaited_owner(kept) if group is not None and not is_sure else None
         is_stray = group is not None and left is None and self._ownership.owner_of(obj) is not None
         self._note_stray(uid, obj["metadata"]["namespace"] if is_stray else None)
         return Placement(adapter, obj, (group,) if group is not None else (), awaits, left)
@@ -107,10 +110,13 @@ class Placements:
         yield from self._ownership.strays()
         for uid in self._payers:
             yield uid
-            # What a payer that stands lets go is remembered by itself.
+            # What a payer that stands lets go is remembered by itself, once its controller has done so.
             memory = self._payers.get(uid)
             if memory is not None and memory.gone is not None:
                 yield from self._descendants.owned_by(uid)
+        for informer in self._reselecting():
+            for owner in informer.store.values():
+                yield from map(uid_of, self._descendants.dropped_by(owner))
 
     def is_stored(self, uid: str) -> bool:
         """Return True if an object has this uid."""
@@ -137,6 +143,10 @@ class Placements:
         for informer in self._informers.workloads.values():
             for index, value in named:
                 yield from informer.store.kept_index(index, value)
+        for informer in self._reselecting():
+            for index, value in named:
+                for owner in informer.store.index(index, value):
+                    yield from self._descendants.dropped_by(owner)
         for uid, namespace in tuple(self._strays.items()):
             if namespace in namespaces and (kept := self._kept(uid)) is not None:
                 yield kept
@@ -144,6 +154,10 @@ class Placements:
             for left in (uid, *self._descendants.owned_by(uid)):
                 if (kept := self._kept(left)) is not None:
                     yield kept
+
+    def _reselecting(self) -> list[Informer]:
+        """Return the informers of the kinds that may get another selector, and drop what they made for the last one."""
+        return [informer for kind in sorted(RESELECTING) if (informer := self._informers.kinds.get(kind)) is not None]
 
     def _note_stray(self, uid: str, namespace: str | None) -> None:
         if namespace is not None:

@@ -11,13 +11,14 @@ from typing import Any
 
 import structlog
 
+from bizrq.kube.store import plain, uid_of
 from bizrq.quota.reservation import Reservation
 from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, paid_by, place_of, selector_of
+from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_of
 from controller.watch.descendants import Descendants
 from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
@@ -67,7 +68,7 @@ class ReleaseTracker:
             self._record_deletion(old)
         else:
             self._record_release(old, new)
-            self._record_another_selector(old, new)
+            self._record_dropped(old, new)
 
     def record_unmanaged(self, old: Object, new: Object) -> None:
         """Record that a namespace is managed no more: what the workloads there have made stays charged.
@@ -223,17 +224,20 @@ class ReleaseTracker:
                     known.add(each)
                     left.append(each)
 
-    def _record_another_selector(self, old: Object, new: Object) -> None:
-        """Charge what an owner's selector no longer matches to the group that paid until now."""
+    def _record_dropped(self, old: Object, new: Object) -> None:
+        """Charge what an owner does not keep to the group that paid until now: it has another selector, or payer."""
         adapter, was = self._registry.of(new), self._ownership.paid(old)
-        if selector_of(old) == selector_of(new) or adapter is None or not adapter.pays or was is None:
+        if reference_of(new)[:2] not in RESELECTING or adapter is None or not adapter.pays or was is None:
             return
-        now = self._now()
-        for uid in tuple(self._descendants.owned_by(new["metadata"]["uid"])):
-            child = self._stored(uid)
-            if child is not None and keeps(old, child) and not keeps(new, child):
-                self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
-                self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
+        before = OverlayLookup(self._informers.resolver.cached_lookup, reference_of(new), old)
+        for kept in tuple(self._descendants.dropped_by(new)):
+            child, uid = plain(kept), uid_of(kept)
+            paid = paid_by(child, self._registry, before, self._payers, anywhere)
+            if paid is None or not paid.is_by_another or (paid.left is not None and paid.left.gone is not None):
+                continue
+            now = self._now()
+            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
+            self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     def _makes(self, obj: Object) -> bool:
         """Return True for an object that makes others: any workload but a pod, and a pod that did."""

@@ -22,6 +22,7 @@ from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import MAX_HOPS, controller_of
 from bizrq.workloads.ownership.lives import Stage, life_of, stage
+from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, left_by, paid_by, place_of, selector_of
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import has_ended
@@ -70,9 +71,10 @@ class Adoption:
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
 
     async def lets_go(self, adapter: Adapter, old: Object, new: Object, deadline: Deadline) -> Resources:
-        """Return what the children cost that another selector lets go: the controller makes others in their place.
+        """Return what is charged on for another selector than before: the controller makes others in its place.
 
-        Only a ReplicationController's selector can change. Raises ApiError, Unreachable.
+        That is the children which it lets go, and those which it may still make by what it has seen. Raises ApiError,
+        Unreachable.
         """
         before, after = selector_of(old), selector_of(new)
         if before == after or not before:
@@ -83,14 +85,16 @@ class Adoption:
             for kind, obj in await list_kinds(self._context, self._made_by(adapter), namespace, deadline)
             if (controller_of(obj["metadata"]) or {}).get("uid") == uid and keeps(old, obj) and not keeps(new, obj)
         ]
+        models, may_come = models_of(old), not keeps(new, _made_now(old)) or not has_observed(old)
 
-        models = models_of(old)
+        def costs(lookup: Lookup) -> tuple[Resources, Resources, Resources]:
+            costs = [(is_going(obj), self._own_cost(obj, models, kind, lookup) or {}) for kind, obj in found]
+            stand, ending = (total(cost for is_ending, cost in costs if is_ending is each) for each in (False, True))
+            asked = stored_demand(self._context, old, adapter, lookup).resources if may_come else {}
+            return asked, stand, ending
 
-        def costs(lookup: Lookup) -> list[Resources]:
-            return [cost for kind, obj in found if (cost := self._own_cost(obj, models, kind, lookup)) is not None]
-
-        lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
-        return nonzero(total(costs(lookup)))
+        asked, stand, ending = costs(await self._context.resolver.resolve(costs, deadline.seconds_left()))
+        return nonzero(add(larger(asked, stand), ending))
 
     async def pay_themselves(
         self, adapter: Adapter, old: Object, paying: str, deadline: Deadline
@@ -222,6 +226,12 @@ class _Taken:
             await asyncio.sleep(0)
             self._known[sort] = any(keeps(other, obj) for other in self._others)
         return self._known[sort]
+
+
+def _made_now(owner: Object) -> Object:
+    """Return what an owner's template gives to what is made from it, as far as a selector looks at it."""
+    template = (owner.get("spec") or {}).get("template") or {}
+    return {"metadata": {"labels": (template.get("metadata") or {}).get("labels") or {}}}
 
 
 def _is_free(obj: Object) -> bool:

@@ -31,6 +31,8 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.validation import Malformed, malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -141,6 +143,35 @@ class OwnerTrust:
         remedy = f"or label this object with the group that pays for it ({LABEL})" if old is None else "or keep the old"
         path, why = "metadata.ownerReferences", f"there is no {above.kind} {name} with uid {uid}"
         raise malformed(path, f"{why}: remove the reference, {remedy}")
+
+    async def check_kept(self, request: Request, new: Object, deadline: Deadline) -> None:
+        """Refuse an object that its owner's selector does not match, where the group of that owner would pay.
+
+        That group pays for what the owner's controller made for another selector, so nobody else may add to that: it
+        would be charged there unseen. The owner is read: its selector may just have changed. Raises Malformed,
+        ApiError, Unreachable.
+        """
+        reference = controller_of(new.get("metadata"))
+        if reference is None or self.is_trusted(request):
+            return
+        group, version = group_and_version(reference.get("apiVersion"))
+        kind, name = self._context.registry.by_kind(group, str(reference.get("kind"))), str(reference.get("name"))
+        if kind is None or (group, kind.kind) not in RESELECTING:
+            return
+        owner: Object | None = None
+        with suppress(NotFound):
+            owner = await self._context.client.get(
+                resource_of(kind, version), name, request.namespace, timeout=deadline.seconds_left()
+            )
+        fresh = {(group, kind.kind, request.namespace, name): owner}
+
+        def dropped(known: Lookup) -> Memory | None:
+            return dropped_by(new, self._context.registry, known, self._context.payers)
+
+        found = dropped(await self._context.resolver.resolve(dropped, deadline.seconds_left(), fresh))
+        if found is not None:
+            why = f"the selector of {kind.kind} {name} does not match the labels of this object"
+            raise malformed("metadata.ownerReferences", f"{why}: remove the reference, or set labels that it selects")
 
     async def _stands(
         self, kind: Adapter, version: str, name: str, uid: str, namespace: str, deadline: Deadline

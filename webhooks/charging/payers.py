@@ -14,6 +14,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of, named_owner
 from bizrq.workloads.ownership.payers import (
+    RESELECTING,
     SELECTING,
     Paid,
     PayingOwner,
@@ -31,7 +32,7 @@ from webhooks.charging.deadline import Deadline
 Object = dict[str, Any]
 
 #: The selectors of these never change (kubernetes pkg/apis/apps/validation, pkg/apis/batch/validation).
-_FIXED: Final = frozenset(kind for kind in SELECTING if kind[0] in ("apps", "batch"))
+_FIXED: Final = SELECTING - RESELECTING
 #: Selectors that are kept: some hundred bytes each.
 _KEPT: Final = 10_000
 

@@ -101,6 +101,8 @@ class WorkloadCounter:
         await self._owner_trust.check_stands(
             write.request, write.adapter, write.new, write.old, deadline, is_charged=group is not None
         )
+        if stored_label(write.new) is None:
+            await self._owner_trust.check_kept(write.request, write.new, deadline)
         if group is None:
             return await self._count_let_loose(write, lookup, deadline)
         children: list[Object] = []

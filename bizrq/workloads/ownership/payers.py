@@ -100,6 +100,9 @@ SELECTING: Final = frozenset(
         ("argoproj.io", "Rollout"),
     }
 )
+#: Those of which the selector may change. Their controllers make objects for the one that they saw last, and let these
+#: go once they see the next. Source: kubernetes pkg/apis/core/validation and pkg/apis/apps/validation.
+RESELECTING: Final = frozenset({("", "ReplicationController"), ("argoproj.io", "Rollout")})
 
 
 class Remembered(Protocol):
@@ -170,7 +173,10 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
     top = chain[-1][0] if chain else obj
     for each in (*(owner for owner, _, _ in reversed(chain)), obj):
         # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
-        let_go = left_by(each, registry, remembered) if each is top else _left_apart(each, obj, remembered)
+        if each is top:
+            let_go = left_by(each, registry, remembered) or dropped_by(each, registry, lookup, remembered, takes)
+        else:
+            let_go = _left_apart(each, obj, remembered)
         if let_go is not None:
             return _left(each, let_go)
         if payer is not None and each is payer.obj:
@@ -219,6 +225,30 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
         return found
     # What its controller makes late names its group, or none: another one has admitted this.
     return found if created <= found.gone + LATE and _label(top) in (None, found.group) else None
+
+
+def dropped_by(
+    obj: Object, registry: Registry, lookup: Lookup, remembered: Remembered, takes: Takes = anywhere
+) -> Memory | None:
+    """Return the payer that made an object for another selector than it has now. Raises nothing.
+
+    Nobody has let the object go yet: the payer's controller does once it sees that selector. `gone` is None. What names
+    another group itself was admitted there, and no controller made it: its template names the payer's own.
+    """
+    reference = controller_of(obj.get("metadata"))
+    if reference is None:
+        return None
+    group, _ = group_and_version(reference.get("apiVersion"))
+    found = next(owner_chain(obj, registry, lookup), None) if (group, reference.get("kind")) in RESELECTING else None
+    if found is None or keeps(found[0], obj):
+        return None
+    owner, adapter, made = found
+    if made not in adapter.creates or not (adapter.pays and registry.is_charged(adapter)):
+        return None
+    paid = paid_by(owner, registry, lookup, remembered, takes)
+    if paid is None or _label(obj) not in (None, paid.group):
+        return None
+    return Memory(paid.group, paid.place, paid.since or 0, None, paid.models)
 
 
 def owner_that_pays(obj: Object, registry: Registry, lookup: Lookup, takes: Takes = anywhere) -> PayingOwner | None:

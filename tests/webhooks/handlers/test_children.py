@@ -24,7 +24,7 @@ from tests.support.objects import (
     tfjob,
 )
 from tests.support.proxy import Proxy
-from tests.support.tenant import STATEFULSETS
+from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS
 from tests.webhooks.charging.test_owner_trust import (
     COLLECTOR,
     OPERATOR,
@@ -251,6 +251,72 @@ async def test_a_pod_that_its_owner_would_not_keep_pays_for_itself(api: Api, hoo
     _, below = await web(api)
     other = labelled(pod("p", below, **{LABEL: "nlp"}), app="y")
     assert "exceeded quota: nlp, requested: limits.cpu=1" in message(await hooks.create(other))
+
+
+async def replication_controller(api: Api, group: str | None = "nlp", replicas: int = 2) -> Object:
+    made = {**deployment("rc", group, replicas), "apiVersion": "v1", "kind": "ReplicationController"}
+    made["spec"]["selector"] = {"app": "x"}
+    return await api.client.create(REPLICATION_CONTROLLERS, made)
+
+
+def selecting(obj: Object, app: str) -> Object:
+    def change(new: Object) -> None:
+        new["spec"]["selector"] = {"app": app}
+        new["spec"]["template"]["metadata"] = {"labels": {"app": app}}
+
+    return changed(obj, change)
+
+
+async def reselected(hooks: Hooks, old: Object, new: Object) -> Object:
+    return await hooks.review("workloads", "UPDATE", new, old, resource=REPLICATION_CONTROLLERS)
+
+
+async def test_another_selector_has_to_fit_beside_what_may_be_made_for_the_last(api: Api, hooks: Hooks) -> None:
+    """Its two pods are not there yet. Its controller may make them by what it has seen."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    old = await replication_controller(api)
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await reselected(hooks, old, selecting(old, "y")))
+    await api.count("nlp", cpu="1")
+    assert (await reselected(hooks, old, selecting(old, "y")))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.amount["limits.cpu"], promise.base["limits.cpu"]) == (4 * ONE, 2 * ONE)
+
+
+async def test_another_selector_that_matches_the_template_lets_nothing_go_once_it_is_observed(
+    api: Api, hooks: Hooks
+) -> None:
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    made = await replication_controller(api)
+    old = changed(made, lambda o: o["spec"]["template"].update(metadata={"labels": {"app": "x", "v": "1"}}))
+    new = changed(old, lambda o: o["spec"]["selector"].update(v="1"))
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await reselected(hooks, old, new))
+    seen = {"observedGeneration": old["metadata"]["generation"]}
+    old, new = (changed(each, lambda o: o.update(status=seen)) for each in (old, new))
+    assert (await reselected(hooks, old, new))["allowed"]
+
+
+async def test_nobody_adds_to_what_another_selector_drops(api: Api, hooks: Hooks) -> None:
+    """The group of the owner would pay for it. Where none does, it is nobody's."""
+    await api.group("nlp", cpu="9", used={"cpu": "2"})
+    owner = await replication_controller(api)
+    other = labelled(pod("p", owner), app="y")
+    response = await hooks.create(other, user={"username": "ann"})
+    assert "the selector of ReplicationController rc does not match the labels of this object" in message(response)
+    assert response["status"]["code"] == 422
+    assert (await hooks.create(other, user=REPLICASET_CONTROLLER))["allowed"]
+    bare = stored(labelled(pod("q"), app="y"))
+    adopted = changed(bare, lambda o: o["metadata"].update(ownerReferences=other["metadata"]["ownerReferences"]))
+    assert "does not match" in message(await hooks.update(bare, adopted, user={"username": "ann"}))
+    own = stored(labelled(other, **{LABEL: "vision"}))
+    assert "does not match" in message(
+        await hooks.update(own, labelled(own, **{LABEL: None}), user={"username": "ann"})
+    )
+    assert (await hooks.create(labelled(other, **{LABEL: "nlp"}), user={"username": "ann"}))["allowed"]
+
+
+async def test_below_an_owner_of_no_group_anything_goes(api: Api, hooks: Hooks) -> None:
+    owner = await replication_controller(api, None)
+    assert (await hooks.create(labelled(pod("p", owner), app="y"), user={"username": "ann"}))["allowed"]
 
 
 async def test_an_invented_owner_is_no_way_round_a_default(api: Api, hooks: Hooks) -> None:

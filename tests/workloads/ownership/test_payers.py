@@ -18,7 +18,15 @@ from bizrq.workloads.selectors import selects
 
 NOW = 1_700_000_000_000
 APPS, BATCH = "apps/v1", "batch/v1"
-VERSIONS = {"Deployment": APPS, "ReplicaSet": APPS, "StatefulSet": APPS, "Job": BATCH, "CronJob": BATCH, "Pod": "v1"}
+VERSIONS = {
+    "Deployment": APPS,
+    "ReplicaSet": APPS,
+    "StatefulSet": APPS,
+    "Job": BATCH,
+    "CronJob": BATCH,
+    "Pod": "v1",
+    "ReplicationController": "v1",
+}
 GROUPS = {"nlp", "vision", "speech"}
 
 
@@ -51,6 +59,8 @@ def namespace(group=None):
 WEB = "Deployment web uid=d label=nlp selects=app=web"
 SET = "ReplicaSet web-1 uid=r app=web selects=app=web below=Deployment/web/d"
 POD = "Pod web-1-x uid=p app=web below=ReplicaSet/web-1/r"
+RC = "ReplicationController rc uid=c label=nlp selects=app=web"
+DROPPED = "Pod rc-x uid=p app=old below=ReplicationController/rc/c"
 GONE = Memory("nlp", "Deployment/team-a/web", NOW - 5, NOW)
 LEFT = {"d": GONE, "r": GONE}
 STANDS = replace(GONE, gone=None)
@@ -71,6 +81,12 @@ ROWS = [
      ("vision", PayerReason.LABEL, "p")),
     ("an owner that would not keep it is none", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", {},
      "speech", ("speech", PayerReason.NAMESPACE, "p")),
+    ("a selector that may have been another one", [RC], DROPPED, {}, "speech", ("nlp", PayerReason.LEFTOVER, "p")),
+    ("what names another group below it", [RC], f"{DROPPED} label=vision", {}, None,
+     ("vision", PayerReason.LABEL, "p")),
+    ("such an owner of no group", ["ReplicationController rc uid=c selects=app=web"], DROPPED, {}, None, None),
+    ("such an owner of the namespace's", ["ReplicationController rc uid=c selects=app=web"], DROPPED, {}, "nlp",
+     ("nlp", PayerReason.LEFTOVER, "p")),
     ("a workload pays for itself", [], WEB, {}, None, ("nlp", PayerReason.LABEL, "d")),
     ("a workload without a label: its namespace", [], "Deployment web uid=d", {}, "nlp",
      ("nlp", PayerReason.NAMESPACE, "d")),
