@@ -78,7 +78,7 @@ class Charge:
     cards without a model, with the roles that ask for them.
 
     `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
-    will adopt.
+    will adopt. `templates` are claim templates that the object comes to name: its entry says so to their writes.
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
     depends on the entries of the children that came before. `children` are the kinds of objects whose creates are
@@ -113,6 +113,7 @@ class Charge:
     room: Room | None = None
     children: frozenset[str] = frozenset()
     adopts: Resources = field(default_factory=dict)
+    templates: frozenset[str] = frozenset()
     older: Sequence[OlderVersion] = ()
     because_older: Resources = field(default_factory=dict)
 

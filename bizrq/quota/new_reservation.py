@@ -10,7 +10,7 @@ from dataclasses import replace
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
-from bizrq.quota.reservation import LIFETIME, Reservation
+from bizrq.quota.reservation import LIFETIME, Reservation, with_templates
 from bizrq.units.names import is_cash
 from bizrq.units.resources import Resources, growth, larger, nonzero, restrict, smaller, subtract_floor
 
@@ -27,6 +27,7 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
         restrict(base_held(account, charge), account.stored_names),
         charge.pending_write,
         charge.generation,
+        with_templates((), charge.templates),
     )
     entry = same_write(account, charge)
     if entry is None:
@@ -35,6 +36,7 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
     return replace(
         fresh,
         amount=larger(entry.amount, fresh.amount),
+        others=with_templates(entry.others, charge.templates),
         expires=max(fresh.expires, entry.expires + 1),
         resource_version=None
         if fresh.resource_version is None

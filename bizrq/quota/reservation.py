@@ -28,6 +28,8 @@ WRITTEN = "v1"
 FORMATS = (WRITTEN,)
 #: A part of an entry that is no resource: of those that a later version adds, this one knows only that.
 _KEY = re.compile(r"(?!pods\b)[a-z]{1,32}", re.ASCII)
+#: The part with the claim templates that an object comes to name: text, and how long that may be.
+_TEMPLATES, _TEMPLATES_LENGTH, _ANY = "templates=", 512, "*"
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
 #: What tells one write from another: slot, uid, awaited object, generation, and whether it is a create.
 Write: TypeAlias = tuple[Slot, str, Slot | None, int | None, bool]
@@ -75,6 +77,10 @@ class Reservation:
         """Return what the entry adds to `used`, never below 0. Do not change it."""
         return subtract_floor(self.amount, self.base)
 
+    def may_name_template(self, name: str) -> bool:
+        """Return True where the awaited object may come to name a claim template of its namespace."""
+        return not {name, _ANY}.isdisjoint(_templates_of(self.others))
+
     def same_write(self, other: Reservation) -> bool:
         """Return True where both are the same line of the account; amount, base, version and expiry may differ.
 
@@ -95,6 +101,19 @@ class Reservation:
 
     def __str__(self) -> str:
         return self.line
+
+
+def with_templates(others: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the other parts of an entry with these claim templates beside those that it names. Too many are any."""
+    others = tuple(others)
+    found = sorted({*_templates_of(others), *names})
+    rest = tuple(each for each in others if not each.startswith(_TEMPLATES))
+    text = ",".join(found)
+    return (*rest, f"{_TEMPLATES}{text if len(text) <= _TEMPLATES_LENGTH else _ANY}") if found else rest
+
+
+def _templates_of(others: Iterable[str]) -> set[str]:
+    return {name for each in others if each.startswith(_TEMPLATES) for name in each.removeprefix(_TEMPLATES).split(",")}
 
 
 def _write(entry: Reservation) -> str:
@@ -120,6 +139,8 @@ def parse_reservation(text: str) -> Reservation:
     """Return one entry of `status.reservations` (docs/reservations.md); raises ReservationError.
 
     `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [KEY=VALUE]… [RESOURCE=AMOUNT[-BASE]]…`
+
+    One of the other parts is `templates=NAME,…`: see `Reservation.may_name_template`.
     """
     version, _, rest = text.partition(" ")
     if version not in FORMATS:

@@ -7,6 +7,7 @@ group has four devices. The oracle adds up the claims of pods that are live, and
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 
 import pytest
@@ -65,6 +66,18 @@ async def held(tenant: Tenant) -> int:
         if owners & pods.keys() or each["metadata"]["name"] in shared:
             total += sum(one["exactly"].get("count", 1) for one in each["spec"]["devices"]["requests"])
     return total
+
+
+async def has_pods(tenant: Tenant) -> bool:
+    return bool(await tenant.pods())
+
+
+async def has_none(tenant: Tenant) -> bool:
+    return not await tenant.pods()
+
+
+def without_label(made: Object) -> Object:
+    return {**made, "metadata": {key: value for key, value in made["metadata"].items() if key != "labels"}}
 
 
 async def charged(tenant: Tenant) -> str:
@@ -141,3 +154,42 @@ async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant,
     await asyncio.sleep(2)
     await comes_again(tenant, CLAIMS, claim("old", 32, namespace=tenant.name), 1)
     await fits(tenant)
+
+
+@pytest.mark.parametrize("how", ["created", "updated", "labelled"])
+async def test_a_template_comes_again_larger_at_the_moment_of_a_write_that_names_it(tenant: Tenant, how: str) -> None:
+    """The workload is not stored yet, or not with that name, or charges no group yet."""
+    await tenant.create(CLAIM_TEMPLATES, claim_template("other", 1, namespace=tenant.name))
+    for number in range(10):
+        name, workload = f"t{number}", f"web{number}"
+        await tenant.create(CLAIM_TEMPLATES, claim_template(name, 1, namespace=tenant.name))
+        made = claiming(web(tenant, HARD, name=workload, app=workload, cpu="1m"), name)
+        if how == "updated":
+            await attempt(tenant.create(DEPLOYMENTS, claiming(copy.deepcopy(made), "other")))
+        elif how == "labelled":
+            await tenant.create(DEPLOYMENTS, without_label(made))
+        change = made if how == "updated" else {"metadata": {"labels": made["metadata"]["labels"]}}
+
+        async def written(made: Object = made, workload: str = workload, change: Object = change) -> None:
+            if how == "created":
+                await attempt(tenant.create(DEPLOYMENTS, made))
+            else:
+                await attempt(tenant.patch(DEPLOYMENTS, workload, change))
+
+        async def larger(name: str = name, number: int = number) -> None:
+            await asyncio.sleep(number * 0.003)
+            again = claim_template(name, 8, namespace=tenant.name)
+            # Both at once: the create may find the name free.
+            await asyncio.gather(
+                attempt(tenant.delete(CLAIM_TEMPLATES, name)), attempt(tenant.create(CLAIM_TEMPLATES, again))
+            )
+            await attempt(tenant.create(CLAIM_TEMPLATES, again))
+
+        await asyncio.gather(written(), larger())
+        await for_a_while(lambda: has_pods(tenant), 2)
+        await fits(tenant)
+        await attempt(tenant.delete(DEPLOYMENTS, workload))
+        await gone(tenant, DEPLOYMENTS, workload)
+        for each in await tenant.pods():
+            await attempt(tenant.delete(PODS, each["metadata"]["name"], grace=1))
+        await eventually(lambda: has_none(tenant), 30, "the pods are gone")

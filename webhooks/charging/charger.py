@@ -53,6 +53,8 @@ class Charger:
         granted: set[tuple[object, ...]] = set()
 
         async def again() -> Counted:
+            # What was current before a reservation was stored may not be any more.
+            confirmed.clear()
             return await self._current(await count_again(), deadline, count_again, confirmed)
 
         retries = BusyRetries(deadline)
@@ -72,7 +74,7 @@ class Charger:
     ) -> Counted:
         """Return a count of which all growth is of current objects. Raises what `count_again` raises."""
         while isinstance(counted, Charges):
-            growing = [pending for pending in counted.charges if pending.charge.may_need_more()]
+            growing = [each for each in counted.charges if each.charge.may_need_more() or each.charge.templates]
             if await self._confirmation.is_current(growing, deadline, confirmed):
                 break
             counted = await count_again()

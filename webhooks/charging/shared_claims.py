@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bizrq.quota.change import Charge
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Reason
 from bizrq.store.groups import GROUPS
 from bizrq.units.resources import growth, larger
@@ -26,7 +27,7 @@ from bizrq.workloads.validation import Malformed
 from webhooks.charging.charges import PendingCharge
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.reference_users import ReferenceUsers
+from webhooks.charging.reference_users import CLAIM_TEMPLATE, ReferenceUsers
 from webhooks.charging.stored import readable_reservations, slot_of, stored_demand
 
 Object = dict[str, Any]
@@ -106,20 +107,28 @@ class SharedClaims:
         return held
 
     async def pending_write(self, reference: Reference, deadline: Deadline, except_group: str = "") -> Slot | None:
-        """Return a workload that another group than `except_group` let name a claim, and that may not be stored yet.
+        """Return a workload that another group than `except_group` let name a claim or template of claims.
 
-        Raises ApiError, Unreachable.
+        It may not be stored yet. Raises ApiError, Unreachable.
         """
-        if reference[:2] != CLAIM:
+        if reference[:2] not in (CLAIM, CLAIM_TEMPLATE):
             return None
-        place, now = Slot(CLAIMS, *reference[2:]), self._now()
+        *_, namespace, name = reference
+        place, now = Slot(CLAIMS, namespace, name), self._now()
+
+        def awaited_by(entry: Reservation) -> Slot | None:
+            if reference[:2] == CLAIM:
+                return entry.pending_write if entry.slot == place else None
+            is_there = entry.slot.namespace == namespace
+            return entry.awaited_slot if is_there and entry.may_name_template(name) else None
+
         groups, _ = await self._context.client.list(GROUPS, timeout=deadline.seconds_left())
         awaited = [
-            entry.pending_write
+            writing
             for group in groups
             if group["metadata"]["name"] != except_group
             for entry in readable_reservations(group)
-            if entry.slot == place and entry.pending_write is not None and entry.expires > now
+            if entry.expires > now and (writing := awaited_by(entry)) is not None
         ]
         return min(awaited, default=None)
 
@@ -130,7 +139,7 @@ def claim_context(claim: Object, lookup: Lookup, config: CountingConfig) -> Clai
 
 
 def claim_busy(where: str, awaited: Slot) -> Denied:
-    """Refuse for now a claim's write that would take it from a workload whose write is under way."""
+    """Refuse for now a write that would take a claim or template from a workload whose write is under way."""
     return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
 
 

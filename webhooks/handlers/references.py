@@ -8,12 +8,14 @@ the reasons).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from bizrq.api.review import Request
+from bizrq.kube.client import NotFound, Resource
 from bizrq.quota.change import Charge
-from bizrq.quota.verdict import Granted, Verdict
+from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
@@ -23,6 +25,8 @@ from bizrq.workloads.validation import Malformed
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import (
     Charges,
+    Counted,
+    Decided,
     PendingCharge,
     charged_roles,
     deadline_path,
@@ -32,7 +36,7 @@ from webhooks.charging.charges import (
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.reference_users import CLAIM_TEMPLATE, ReferenceUser, ReferenceUsers
-from webhooks.charging.shared_claims import SharedClaims
+from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.charging.stored import read_versions, slot_of
 from webhooks.handlers.in_use import InUseCheck
 
@@ -69,18 +73,35 @@ class ReferenceHandler:
             return await self._in_use.admit(reference, about, deadline)
         if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
             return Granted()
+        if request.operation == "CREATE" and (taken := await self._taken(request, reference, deadline)) is not None:
+            return taken
         uid, version = target_version(request, about, old)
         count = partial(self._count, reference, uid, version, about, old or _NO_DEVICES, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
 
+    async def _taken(self, request: Request, reference: Reference, deadline: Deadline) -> Denied | None:
+        """Refuse a template whose name is taken: it may be free by the time of the write, and counted by nobody.
+
+        Raises ApiError, Unreachable.
+        """
+        of, name = request.resource, reference[3]
+        kind = Resource(of.group, of.version, of.resource, request.kind.kind)
+        with suppress(NotFound):
+            if name:
+                await self._context.client.get(kind, name, request.namespace, timeout=deadline.seconds_left())
+                return Denied(Reason.TAKEN, f'{kind.key} "{name}" already exists')
+        return None
+
     async def _count(
         self, reference: Reference, uid: str, version: int | None, new: Object, old: Object, deadline: Deadline
-    ) -> Charges:
+    ) -> Counted:
         """Count what the users of an object need more with its new content, by group and slot.
 
         Raises Malformed, ApiError, Unreachable.
         """
         due: list[PendingCharge] = []
+        if (awaited := await self._claims.pending_write(reference, deadline)) is not None:
+            return Decided(claim_busy(f"{reference[1]} {reference[2]}/{reference[3]}", awaited))
         for user in await self._users.find(reference, (new, old), deadline):
             counted = self._charge(user, reference, uid, version, new, old)
             if counted is None:

@@ -34,6 +34,7 @@ from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.older_versions import OlderVersions, explained, instead_of, with_older
 from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.payers import Payers, is_going
+from webhooks.charging.reference_users import CLAIM_TEMPLATE
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.charging.stored import read_versions, stored_demand, stored_label
 from webhooks.handlers.answer import subject_of
@@ -171,21 +172,36 @@ class WorkloadCounter:
         charge = charge_of(adapter, write.request, new, demand, old, before)
         if versions:
             charge = explained(charge, plain, versions, older)
-        charge = replace(charge, children=self._promised_beside(adapter), adopts=write.adopts.get(group, {}))
+        charge = replace(
+            charge,
+            children=self._promised_beside(adapter),
+            adopts=write.adopts.get(group, {}),
+            templates=self._new_templates(asked, old if stored is not None else None, adapter, lookup),
+        )
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
-        if not charge.is_new and not hidden and not charge.may_need_more():
+        if not (charge.is_new or hidden or charge.may_need_more() or charge.templates):
             unchanged = PendingCharge(group, charge, lookup)
             return _charges(adapter, claims) if claims else Decided(Granted(), lookup, unchanged)
         enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
-        if not sees_others:
-            return _charges(adapter, [*claims, PendingCharge(group, charge, lookup, is_new_in_group=enters)])
         is_intent = before is not None and not charge.may_need_more()
-        charge = replace(charge, is_new=charge.is_new or hidden, read_versions=seen)
+        charge = replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
+        if not sees_others:
+            own_charge = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
+            return _charges(adapter, [*claims, own_charge])
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
         left = self._leaving(write, due, children, lookup)
         return _charges(adapter, [*left, *claims, due])
+
+    def _new_templates(
+        self, asked: TrackingLookup, stored: Object | None, adapter: Adapter, lookup: Lookup
+    ) -> frozenset[str]:
+        """Return the claim templates that a workload comes to name: their writes do not find it by what is stored."""
+        named = {name for *kind, _, name in asked.asked if tuple(kind) == CLAIM_TEMPLATE}
+        if named and stored is not None:
+            named -= {reference[3] for reference in counting.references(stored, adapter, lookup, self._config)}
+        return frozenset(named)
 
     async def _demands(self, objects: Sequence[Object], adapter: Adapter, deadline: Deadline) -> list[Demand]:
         """Return what each of these asks for. Raises ApiError, Unreachable."""
@@ -383,9 +399,10 @@ class WorkloadCounter:
 def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     """Return the charges of a workload's write, its own the last.
 
-    A kind that neither refers to others nor grows is counted from its own object alone, unless it shares claims.
+    A kind that neither refers to others nor grows is counted from its own object alone, unless it shares claims or
+    names templates of claims.
     """
-    is_final = len(charges) == 1 and not (adapter.refers or adapter.grows)
+    is_final = len(charges) == 1 and not (adapter.refers or adapter.grows or charges[0].charge.templates)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
 

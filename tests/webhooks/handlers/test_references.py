@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -204,6 +205,59 @@ async def test_with_its_namespace_a_claim_template_may_go(api: Api, hooks: Hooks
     await api.client.delete(NAMESPACES, "going")
     assert (await hooks.review("references", "DELETE", None, used))["allowed"]
     await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="going")
+
+
+BUSY = "ResourceClaimTemplate default/devices was promised to deployments.apps/default/web a moment ago: try again"
+
+
+async def test_a_claim_template_waits_for_what_may_come_to_name_it(api: Api, hooks: Hooks) -> None:
+    """The workload is admitted and not stored: a list of what names the template does not have it."""
+    await api.group("nlp", cpu="9", gpu="4")
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1))
+    web = claiming(deployment("web", "nlp", 4), "devices")
+    assert (await hooks.create(web))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert "templates=devices" in str(promise).split()
+    assert message(await hooks.review("references", "DELETE", None, used)) == BUSY
+    assert (await hooks.review("references", "CREATE", claim_template("free", 8)))["allowed"]
+    await api.client.delete(OF_KIND["ResourceClaimTemplate"], "devices", "default")
+    response = await hooks.review("references", "CREATE", claim_template("devices", 8))
+    assert (message(response), response["status"]["code"]) == (BUSY, 429)
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+async def test_an_update_that_needs_no_more_says_which_claim_templates_it_comes_to_name(
+    api: Api, hooks: Hooks, is_labelled: bool
+) -> None:
+    await api.group("nlp", cpu="9", gpu="4")
+    await store(api, device_class("gpu"))
+    for name in ("devices", "other"):
+        await store(api, claim_template(name, 1))
+    old = (
+        claiming(deployment("web", "nlp", 4), "other")
+        if is_labelled
+        else claiming(deployment("web", None, 4), "devices")
+    )
+    old = await store(api, old)
+    new = changed(claiming(copy.deepcopy(old), "devices"), lambda o: o["metadata"].update(labels={LABEL: "nlp"}))
+    assert (await hooks.update(old, new))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert promise.may_name_template("devices")
+    assert not promise.may_name_template("other")
+    stored = await store(api, claim_template("free", 1))
+    assert (await hooks.review("references", "DELETE", None, stored))["allowed"]
+    assert (await hooks.update(new, changed(new, lambda o: o["spec"].update(paused=True))))["allowed"]
+    assert await api.entries("nlp") == [promise]
+
+
+async def test_a_claim_template_whose_name_is_taken_is_none_that_may_land_later(api: Api, hooks: Hooks) -> None:
+    """It is reviewed before the one of that name goes, and may be stored after that."""
+    await store(api, device_class("gpu"))
+    await store(api, claim_template("devices", 1))
+    response = await hooks.review("references", "CREATE", claim_template("devices", 8))
+    assert message(response) == 'resourceclaimtemplates.resource.k8s.io "devices" already exists'
+    assert response["status"]["code"] == 409
 
 
 # -- Children that outgrow their payer ---------------------------------------------------------------------------------
