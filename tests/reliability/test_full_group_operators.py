@@ -18,7 +18,7 @@ import pytest_asyncio
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import STOP_SECONDS
-from tests.e2e.rows import JOBSETS, NEVER
+from tests.e2e.rows import CLUSTER_RUNTIMES, JOBSETS, NEVER, RUNTIME
 from tests.reliability.full_group import STOPS, admitted, rests
 from tests.reliability.routes import may_operate
 from tests.support.cluster import Cluster, eventually
@@ -43,11 +43,12 @@ from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
 LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 SPARK_APPLICATIONS = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication")
 NAME, ACCOUNT = "some-operator", "system:serviceaccount:operators:some-operator"
 #: What operators may do: their children and the status of their kinds.
-RULES = [{"apiGroups": ["", "apps", "batch", "ray.io"], "resources": ["*"], "verbs": ["*"]}]
+RULES = [{"apiGroups": ["", "apps", "batch", "jobset.x-k8s.io", "ray.io"], "resources": ["*"], "verbs": ["*"]}]
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -232,6 +233,30 @@ async def test_a_job_set_begins_again_and_is_suspended_and_resumed(operator: Ope
                 await operator.change(JOBS, name, suspend=suspend)
             await tenant.running(0 if suspend else 4)
     await tenant.uses("4")
+
+
+async def test_a_train_job_begins_again_and_is_suspended_and_resumed(operator: Operator) -> None:
+    """Its JobSet and the Job of that are made by two operators."""
+    tenant, job = operator.tenant, {"parallelism": 4, "completions": 4, "template": slow(NEVER["spec"])}
+    kind = {"apiVersion": CLUSTER_RUNTIMES.api_version, "kind": CLUSTER_RUNTIMES.kind}
+    await tenant.admin.create(CLUSTER_RUNTIMES, {**RUNTIME, **kind, "metadata": {"name": tenant.name}})
+    runs = {"runtimeRef": {"name": tenant.name}, "trainer": {"numNodes": 4}}
+    stored = await create(tenant, TRAIN_JOBS, **runs)
+    replicated = [{"name": "node", "template": {"spec": job}}]
+    below = await operator.make(JOBSETS, stored, "web", spec={"replicatedJobs": replicated})
+    for _ in range(2):
+        await operator.make(JOBS, below, "web-node-0", spec=job)
+        await tenant.running(4)
+        await operator.delete(JOBS, "web-node-0", policy="Foreground")
+    await operator.make(JOBS, below, "web-node-0", spec=job)
+    await tenant.running(4)
+    for suspend in (True, False):
+        await admitted(lambda suspend=suspend: tenant.patch(TRAIN_JOBS, "web", {"spec": {"suspend": suspend}}), tenant)
+        await operator.change(JOBSETS, "web", suspend=suspend)
+        await operator.change(JOBS, "web-node-0", suspend=suspend)
+        await tenant.running(0 if suspend else 4)
+    await tenant.uses("4")
+    await tenant.admin.delete(CLUSTER_RUNTIMES, tenant.name)
 
 
 async def test_a_group_of_a_leader_and_its_workers_begins_again_and_is_scaled(operator: Operator) -> None:
