@@ -90,7 +90,10 @@ class Agent:
                 except (ApiError, Unreachable):
                     # No event need follow: somebody else's write may have been the last one.
                     await asyncio.sleep(0.1)
-                    latest = await self._stored(latest)
+                    # What the watch shows from here on may be newer than what is read.
+                    self._busy[uid] = None
+                    stored = await self._stored(latest)
+                    latest = self._busy[uid] or stored
         finally:
             del self._busy[uid]
 
