@@ -76,16 +76,12 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collect without the garbage collector, and let it pass over the 10,000 items that stay in each worker.
-
-    After that it looks through what is young less often, as in the processes (`bizrq.process`).
-    """
+    """Collect without the garbage collector, and let it pass over the 10,000 items that stay in each worker."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
