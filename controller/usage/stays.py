@@ -400,25 +400,27 @@ class Stays:
         Add to `changed` the uids of what no longer stays, or stays now.
         """
         payers, moved, freed = self._cluster.payers, self._cluster.moved_pods, dict[str, int]()
-        back = self._ending_again(name, taken)
+        back = self._given_and_ending(name, taken)
         for uid in sorted(covered & taken.stayed.keys()):
             cost, memory = self._cost(taken.stayed[uid], taken.workload), payers.in_group(name, uid)
             payers.give_up(name, uid)
             changed.add(uid)
-            instead = next((pod for pod in back if not growth(self._cost(pod, taken.workload), cost)), None)
+            instead = next((each for each, its in back.items() if not growth(its, cost)), None)
             if instead is not None and memory is not None:
-                back.remove(instead)
-                moved.give(instead.uid, name)
-                payers.remember(instead.uid, replace(memory, since=self._now(), gone=self._now()))
-                changed.add(instead.uid)
-                cost = subtract_floor(cost, self._cost(instead, taken.workload))
+                moved.give(instead, name)
+                payers.remember(instead, replace(memory, since=self._now(), gone=self._now()))
+                changed.add(instead)
+                cost = subtract_floor(cost, back.pop(instead))
             freed = add(freed, cost)
         for uid in covered & (taken.made.keys() | taken.stayed.keys()):
             moved.give(uid, taken.group, taken_from=name)
         return freed
 
-    def _ending_again(self, name: str, taken: _Taken) -> list[Pod]:
-        """Return the pods that this group gave the other one for its demand, and that end there, the oldest first."""
+    def _given_and_ending(self, name: str, taken: _Taken) -> dict[str, Resources]:
+        """Return what the pods cost that this group gave the other one for its demand, and that end there.
+
+        By uid, the oldest first.
+        """
         moved, ownership = self._cluster.moved_pods, self._cluster.ownership
         pods = self._cluster.descendants.pods_of(taken.workload) if taken.stayed else ()
         found = [
@@ -429,7 +431,7 @@ class Stays:
             and not ownership.has_stayed(pod.plain())
             and is_live(pod.life(), self._now())
         ]
-        return sorted(found, key=_age)
+        return {pod.uid: self._cost(pod, taken.workload) for pod in sorted(found, key=_age)}
 
     def _settle_left(
         self, name: str, taken: Iterable[_Taken], deleted: Set[str], room: Resources, promised: Set[str]

@@ -226,8 +226,10 @@ class ReleaseTracker:
 
     def _record_dropped(self, old: Object, new: Object) -> None:
         """Charge what an owner does not keep to the group that paid until now: it has another selector, or payer."""
+        if reference_of(new)[:2] not in RESELECTING:
+            return
         adapter, was = self._registry.of(new), self._ownership.paid(old)
-        if reference_of(new)[:2] not in RESELECTING or adapter is None or not adapter.pays or was is None:
+        if adapter is None or not adapter.pays or was is None:
             return
         before = OverlayLookup(self._informers.resolver.cached_lookup, reference_of(new), old)
         for kept in tuple(self._descendants.dropped_by(new)):

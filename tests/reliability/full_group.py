@@ -21,10 +21,14 @@ STOPS = 2
 
 def briefly(made: Object) -> Object:
     """The workload with pods that take a moment to stop."""
-    template = made["spec"]["template"]
-    template["metadata"].setdefault("annotations", {})[STOP_SECONDS] = str(STOPS)
-    template["spec"]["terminationGracePeriodSeconds"] = STOPS + 1
+    stops_briefly(made["spec"]["template"])
     return made
+
+
+def stops_briefly(pod: Object) -> None:
+    """Have a pod, or those of a template, take a moment to stop."""
+    pod["metadata"].setdefault("annotations", {})[STOP_SECONDS] = str(STOPS)
+    pod["spec"]["terminationGracePeriodSeconds"] = STOPS + 1
 
 
 async def admitted(request: Callable[[], Awaitable[object]], tenant: Tenant) -> None:

@@ -19,9 +19,8 @@ from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
-from sandbox.kubelet import STOP_SECONDS
 from tests.e2e.rows import CLUSTER_RUNTIMES, JOBSETS, NEVER, RUNTIME
-from tests.reliability.full_group import STOPS, admitted, rests
+from tests.reliability.full_group import STOPS, admitted, rests, stops_briefly
 from tests.reliability.routes import may_operate
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
@@ -160,11 +159,9 @@ async def is_full(tenant: Tenant) -> None:
 def slow(spec: Object | None = None, **labels: str) -> Object:
     """A pod, or its template, of one core that takes a moment to stop."""
     made = template()
-    made["metadata"] = {
-        "labels": {**made["metadata"]["labels"], **labels},
-        "annotations": {STOP_SECONDS: str(STOPS)},
-    }
-    made["spec"] |= {"terminationGracePeriodSeconds": STOPS + 1, **(spec or {})}
+    made["metadata"]["labels"] |= labels
+    made["spec"] |= spec or {}
+    stops_briefly(made)
     return made
 
 

@@ -122,7 +122,7 @@ class Charger:
         refuses by labels from the watch, the namespace is read and the charge is decided once more.
         """
         group, charge, namespace = pending.group, pending.charge, request.namespace
-        name_check = self._name_check(request, deadline) if request.operation == "CREATE" else None
+        name_check = self.name_check(request, deadline) if request.operation == "CREATE" else None
         if not charge.growth():
             return await decide(group, charge, deadline.at, None, name_check)
         refused = await self._authorizer.check_use(request, group, deadline) if pending.is_new_in_group else None
@@ -142,7 +142,7 @@ class Charger:
             return Denied(Reason.TIMEOUT, f"namespace {namespace} could not be read, try again: {error}")
         return await decide(group, charge, deadline.at, lambda stored: check(stored, fresh), name_check)
 
-    def _name_check(self, request: Request, deadline: Deadline) -> NameCheck:
+    def name_check(self, request: Request, deadline: Deadline) -> NameCheck:
         """Return a function that reads the object of a create, and refuses the create where there is one."""
         of = request.resource
         kind = Resource(of.group, of.version, of.resource, request.kind.kind, bool(request.namespace))

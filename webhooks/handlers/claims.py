@@ -61,17 +61,18 @@ class ClaimHandler:
         reference, place = (*CLAIM, request.namespace, name), Slot(CLAIMS, request.namespace, name)
         users = await self._users.find(reference, (new, old), deadline)
         group_before, group = _stored_group(old), claim_group(new)
-        where = f"ResourceClaim {request.namespace}/{name}"
-        if old is None and not users and (awaited := await self._claims.pending_write(reference, deadline)) is not None:
-            return Decided(claim_busy(where, awaited))
-        if group is None and not users:
-            return NothingCharged()
-        payer = group or users[0].group
-        if group != group_before or old is None:
+        payer = group or (users[0].group if users else None)
+        if payer is not None and (group != group_before or old is None):
             _check_users(users, place, payer)
+        # Of a claim that nobody uses yet, whoever comes to name it has counted nothing.
+        is_unused = old is None and not users
         is_new = group is not None and (old is None or group_before != group)
-        if is_new and (awaited := await self._claims.pending_write(reference, deadline, payer)) is not None:
-            return Decided(claim_busy(where, awaited))
+        if is_unused or is_new:
+            but_of = "" if is_unused else payer or ""
+            if (awaited := await self._claims.pending_write(reference, deadline, but_of)) is not None:
+                return Decided(claim_busy(f"ResourceClaim {request.namespace}/{name}", awaited))
+        if payer is None:
+            return NothingCharged()
         own = (new if group is not None else None, old if group_before == payer else None)
         lookup = await self._context.resolver.resolve(
             lambda known: [self._cost(claim, known) for claim in (new, old)], deadline.seconds_left()

@@ -8,14 +8,12 @@ the reasons).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from bizrq.api.review import Request
-from bizrq.kube.client import NotFound, Resource
 from bizrq.quota.change import Charge
-from bizrq.quota.verdict import Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import Granted, Verdict
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
@@ -73,24 +71,14 @@ class ReferenceHandler:
             return await self._in_use.admit(reference, about, deadline)
         if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
             return Granted()
-        if request.operation == "CREATE" and (taken := await self._taken(request, reference, deadline)) is not None:
-            return taken
+        if request.operation == "CREATE":
+            # A name that is taken may be free by the time of the write, and what comes then is counted by nobody.
+            taken = await self._charger.name_check(request, deadline)()
+            if taken is not None:
+                return taken
         uid, version = target_version(request, about, old)
         count = partial(self._count, reference, uid, version, about, old or _NO_DEVICES, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
-
-    async def _taken(self, request: Request, reference: Reference, deadline: Deadline) -> Denied | None:
-        """Refuse a template whose name is taken: it may be free by the time of the write, and counted by nobody.
-
-        Raises ApiError, Unreachable.
-        """
-        of, name = request.resource, reference[3]
-        kind = Resource(of.group, of.version, of.resource, request.kind.kind)
-        with suppress(NotFound):
-            if name:
-                await self._context.client.get(kind, name, request.namespace, timeout=deadline.seconds_left())
-                return Denied(Reason.TAKEN, f'{kind.key} "{name}" already exists')
-        return None
 
     async def _count(
         self, reference: Reference, uid: str, version: int | None, new: Object, old: Object, deadline: Deadline

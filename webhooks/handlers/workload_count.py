@@ -187,11 +187,8 @@ class WorkloadCounter:
         enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
         is_intent = before is not None and not charge.may_need_more()
         charge = replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
-        if not sees_others:
-            own_charge = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
-            return _charges(adapter, [*claims, own_charge])
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
-        left = self._leaving(write, due, children, lookup)
+        left = self._leaving(write, due, children, lookup) if sees_others else []
         return _charges(adapter, [*left, *claims, due])
 
     def _new_templates(

@@ -97,6 +97,12 @@ class Movers(Team):
         change = {"metadata": {"labels": {LABEL: group}}, **more}
         await self.books.client.patch(kind, name, change, namespace="default")
 
+    async def move_for(self, group: str, replicas: int) -> None:
+        """Move the Deployment with so many replicas of a core each, which the group has promised."""
+        at = (await self.books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
+        await self.books.promise(group, move_of(at, f"cpu={replicas}"))
+        await self.move(group, spec={"replicas": replicas})
+
     async def holds(self, **amounts: str) -> dict[str, GroupObject]:
         """Wait until each group's used cores are these and no entry is left, and return the groups."""
         last: list[object] = []
@@ -808,9 +814,7 @@ async def test_a_demand_pays_for_pods_once_its_controller_has_observed_it(books:
         await team.uses("5")
         await team.scale(0)
         await team.observed()
-        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
-        await books.promise("vision", move_of(at, "cpu=5"))
-        await team.move("vision", spec={"replicas": 5})
+        await team.move_for("vision", 5)
         await team.holds_still(nlp="5", vision="0")
         assert taken(team.groups["vision"]) == 5
         await team.observed()
@@ -833,9 +837,7 @@ async def test_pods_of_one_second_that_end_stay_before_those_that_are_new(books:
             await team.scale(0)
             await team.delete(*old)
             await team.observed()
-            at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
-            await books.promise("vision", move_of(at, "cpu=4"))
-            await team.move("vision", spec={"replicas": 4})
+            await team.move_for("vision", 4)
             await team.change(REPLICASETS, "web-1", replicas=4)
             await Team.pods(team, "new", below, 4)
         await team.holds_still(nlp="4")
@@ -876,9 +878,7 @@ async def test_what_has_left_is_decided_from_pods_that_are_as_new(books: Books) 
         await team.scale(0)
         await team.delete(*old)
         await team.observed()
-        at = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
-        await books.promise("vision", move_of(at, "cpu=2"))
-        await team.move("vision", spec={"replicas": 2})
+        await team.move_for("vision", 2)
         await team.change(REPLICASETS, "web-1", replicas=2)
         await team.observed()
         await team.holds_still(vision="2")
