@@ -435,20 +435,16 @@ def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
 
 
 def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
-    """Review what somebody edits below a workload that pays, as for `/scale`; a ReplicaSet may be a leftover.
+    """Review what somebody edits of the kinds that workloads make, as for `/scale`.
 
-    Few of these have a label of their own. Fails open: the recount counts what they ask for.
+    A workload may pay for such an object, or one that has left it behind, and nothing in the object says so. Few have a
+    label of their own. Fails open: the recount counts what they ask for.
     """
-    makers, children = _families(registry)
+    _, children = _families(registry)
     rules = [_updated(each) for each in children if (each.group, each.kind) != ("", "Pod")]
     if not rules:
         return []
-    is_made = f"request.resource.resource == 'replicasets' || {_owned('oldObject', makers)}"
-    conditions = [
-        _SPEC_CHANGED,
-        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
-        {"name": "below-what-pays", "expression": is_made},
-    ]
+    conditions = [_SPEC_CHANGED, {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}]
     return [Webhook("edited", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED], fails_open=True)]
 
 

@@ -27,6 +27,7 @@ from tests.support.live_pods import LivePods
 from tests.support.objects import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    LEADER_WORKER_SETS,
     PODS,
     PYTORCHJOBS,
     RAYCLUSTERS,
@@ -45,7 +46,6 @@ from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
-LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
 SPARK_APPLICATIONS = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication")
 NAME, ACCOUNT = "some-operator", "system:serviceaccount:operators:some-operator"
 #: What operators may do: their children and the status of their kinds.
