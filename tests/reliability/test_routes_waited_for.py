@@ -37,12 +37,21 @@ ROUNDS = 6
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
 
-async def delete_fresh(tenant: Tenant) -> None:
-    """Delete all pods that nobody deletes, and give their controller time to make others."""
+async def delete_fresh(tenant: Tenant, live: LivePods) -> None:
+    """Delete all pods that nobody deletes, and give their controller time to make others.
+
+    What is replaced counts once our controller sees it, which takes a while on a busy machine.
+    """
     names = [each["metadata"]["name"] for each in await tenant.pods() if "deletionTimestamp" not in each["metadata"]]
     await attempts(tenant.delete(PODS, name) for name in names)
     await for_a_while(lambda: has_running(tenant, 4), 6)
+    await for_a_while(lambda: is_counted(live), 10)
     await asyncio.sleep(1)
+
+
+async def is_counted(live: LivePods) -> bool:
+    found = live.sample()
+    return found is not None and found.hidden <= 0
 
 
 @asynccontextmanager
@@ -62,7 +71,7 @@ async def test_pods_of_a_deployment_that_is_held_while_it_is_deleted(tenant: Ten
     await tenant.running(4)
     async with held(tenant):
         for _ in range(ROUNDS):
-            await delete_fresh(tenant)
+            await delete_fresh(tenant, live)
         await live.settled(over=4, ever=8)
 
 
@@ -75,7 +84,7 @@ async def test_pods_of_a_paused_deployment_that_recreates(tenant: Tenant, live: 
     change = tenant.client.patch(DEPLOYMENTS, "web", image_of("other"), namespace=tenant.name, content_type=merge)
     await attempt(change)
     for _ in range(ROUNDS):
-        await delete_fresh(tenant)
+        await delete_fresh(tenant, live)
     await live.settled(over=4, ever=8)
 
 
