@@ -5,12 +5,13 @@ This file alone decides its amount in all, and how much of that `used` and earli
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
-from bizrq.quota.reservation import LIFETIME, Reservation, with_templates
+from bizrq.quota.reservation import LIFETIME, Reservation, with_parts, with_templates
 from bizrq.units.names import is_cash
 from bizrq.units.resources import Resources, growth, larger, nonzero, restrict, smaller, subtract_floor
 
@@ -27,7 +28,7 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
         restrict(base_held(account, charge), account.stored_names),
         charge.pending_write,
         charge.generation,
-        with_templates((), charge.templates),
+        _other_parts((), charge),
     )
     entry = same_write(account, charge)
     if entry is None:
@@ -36,12 +37,16 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
     return replace(
         fresh,
         amount=larger(entry.amount, fresh.amount),
-        others=with_templates(entry.others, charge.templates),
+        others=_other_parts(entry.others, charge),
         expires=max(fresh.expires, entry.expires + 1),
         resource_version=None
         if fresh.resource_version is None
         else max(fresh.resource_version, entry.resource_version or 0),
     )
+
+
+def _other_parts(stored: Iterable[str], charge: Charge) -> tuple[str, ...]:
+    return with_parts(with_templates(stored, charge.templates), charge.leaves)
 
 
 def base_held(account: Account, charge: Charge) -> Resources:

@@ -106,10 +106,15 @@ class Reservation:
 def with_templates(others: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
     """Return the other parts of an entry with these claim templates beside those that it names. Too many are any."""
     others = tuple(others)
-    found = sorted({*_templates_of(others), *names})
-    rest = tuple(each for each in others if not each.startswith(_TEMPLATES))
-    text = ",".join(found)
-    return (*rest, f"{_TEMPLATES}{text if len(text) <= _TEMPLATES_LENGTH else _ANY}") if found else rest
+    text = ",".join(sorted({*_templates_of(others), *names}))
+    return with_parts(others, [f"{_TEMPLATES}{text if len(text) <= _TEMPLATES_LENGTH else _ANY}"] if text else ())
+
+
+def with_parts(others: Iterable[str], parts: Iterable[str]) -> tuple[str, ...]:
+    """Return the other parts of an entry with these in place of those of the same keys."""
+    parts = tuple(parts)
+    keys = tuple(f"{part.partition('=')[0]}=" for part in parts)
+    return (*(each for each in others if not each.startswith(keys)), *parts)
 
 
 def _templates_of(others: Iterable[str]) -> set[str]:
@@ -140,7 +145,8 @@ def parse_reservation(text: str) -> Reservation:
 
     `v1 SLOT [awaits=SLOT] uid=UID [rv=VERSION] [gen=GENERATION] until=TIME [KEY=VALUE]… [RESOURCE=AMOUNT[-BASE]]…`
 
-    One of the other parts is `templates=NAME,…`: see `Reservation.may_name_template`.
+    Among the other parts are `templates=NAME,…` (see `Reservation.may_name_template`), and those of
+    `bizrq.workloads.ownership.memory`.
     """
     version, _, rest = text.partition(" ")
     if version not in FORMATS:

@@ -65,6 +65,11 @@ class GroupStore:
         return True
 
     @property
+    def revision(self) -> int:
+        """Return the revision that the watch has reached: each group is known as it was stored then, or later."""
+        return self.informer.store.resource_version
+
+    @property
     def by_name(self) -> Mapping[str, GroupObject]:
         """Return the newest known version of each group, as a view that follows changes."""
         return MappingProxyType(self._newest)

@@ -2,12 +2,14 @@
 
 This file alone decides which lines admission keeps: those of payers that are gone, those in the statuses of groups, and
 those of workloads of kinds that make more than pods, which they may let go. The controller reads all and writes them.
+What a reservation says of an object that leaves its owner counts as a line, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -16,8 +18,18 @@ from bizrq.api import payers as wire
 from bizrq.api.group import API_GROUP, GroupObject
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.informer import Informer
+from bizrq.quota.reservation import parse_reservation
+from bizrq.units.quantity import QuantityError
+from bizrq.units.slot import ReservationError
 from bizrq.workloads.kinds.registry import Registry
-from bizrq.workloads.ownership.memory import GONE_MARK, Memory, PayersUnreadable, parse_payer
+from bizrq.workloads.ownership.memory import (
+    GONE_MARK,
+    LEFT_MARK,
+    Memory,
+    PayersUnreadable,
+    leaving_line,
+    parse_payer,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +58,12 @@ class KnownPayers:
     def left_in(self, namespace: str) -> bool:
         """Return True where a payer of a namespace is gone and something of it is left."""
         return namespace in self._in
+
+    def on_group(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        """Take over what the status of a group says: a change that the watch of groups brings."""
+        name, status = (new or old or {})["metadata"]["name"], (new or {}).get("status") or {}
+        self.replace(_status_of(name), name, _lines_of(new))
+        self.replace(_reservations_of(name), name, _leaving(_texts(status.get("reservations"))))
 
     def replace(self, source: str, group: str, lines: Iterable[str]) -> None:
         """Replace the lines of one stored object. A line that cannot be read is logged, and remembers nobody."""
@@ -96,11 +114,6 @@ class PayerStore(KnownPayers):
             client, PAYERS, on_change=self._on_change, transform=lambda page: without_others(page, makers)
         )
 
-    def on_group(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-        """Take over the lines of a group's status: a change that the watch of groups brings."""
-        name = (new or old or {})["metadata"]["name"]
-        self.replace(_status_of(name), name, _lines_of(new))
-
     def _on_change(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         obj = new or old or {}
         self.replace(_page(obj), wire.group_of(obj), _lines_of(new))
@@ -111,6 +124,7 @@ async def read_payers(client: KubeClient, registry: Registry, groups: Iterable[G
     found, makers = KnownPayers(), kinds_of_makers(registry)
     for group in groups:
         found.replace(_status_of(group.name), group.name, group.status.payers)
+        found.replace(_reservations_of(group.name), group.name, _leaving(group.status.reservations))
     try:
         pages, _ = await client.list(PAYERS)
     except NotFound:
@@ -150,8 +164,21 @@ def kept_lines(page: Mapping[str, Any] | None, makers: Collection[str]) -> list[
 
 def _lines_of(obj: Mapping[str, Any] | None) -> list[str]:
     """Return the lines of a page, or of the status of a group."""
-    lines = ((obj or {}).get("status") or {}).get("payers")
-    return [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    return _texts(((obj or {}).get("status") or {}).get("payers"))
+
+
+def _texts(found: object) -> list[str]:
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
+
+def _leaving(reservations: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of the payers that reservations state. What cannot be read refuses growth where it is read."""
+    for text in reservations:
+        if LEFT_MARK in text:
+            with suppress(ReservationError, QuantityError):
+                line = leaving_line(parse_reservation(text))
+                if line is not None:
+                    yield line
 
 
 def _page(obj: Mapping[str, Any]) -> str:
@@ -160,6 +187,10 @@ def _page(obj: Mapping[str, Any]) -> str:
 
 def _status_of(group: str) -> str:
     return f"status of {group}"
+
+
+def _reservations_of(group: str) -> str:
+    return f"reservations of {group}"
 
 
 def _kind(line: str) -> str:

@@ -35,6 +35,11 @@ class GroupReader(Protocol):
         """Return False where there may be groups that may not be read."""
         ...
 
+    @property
+    def revision(self) -> int:
+        """Return a revision of which, or a later one, each known version of a group is."""
+        ...
+
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         """Return the stored group, read now, or None if it does not exist. Raise ApiError or Unreachable."""
         ...

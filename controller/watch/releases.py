@@ -17,7 +17,7 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
-from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, leaving_line, parse_payer
 from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_of
 from controller.watch.descendants import Descendants
 from controller.watch.informers import POD, Informers
@@ -141,14 +141,14 @@ class ReleaseTracker:
         """Return True if a stored object names this one as its controller."""
         return any(self._descendants.owned_by(uid))
 
-    def find_unseen(self, group: str, entries: Iterable[Reservation]) -> bool:
-        """Remember the group as the payer of what was created and deleted while nobody watched, if it left anything.
+    def find_unseen(self, group: str, entries: Collection[Reservation]) -> bool:
+        """Remember the group as the payer of what left its owner, or was created and deleted, while nobody watched.
 
         `entries` are those whose write is over. Whose creation a group was promised for, it pays for what that left.
         Return True if there is any.
         """
         versions: dict[tuple[str, str], list[str]] | None = None
-        is_any = False
+        is_any = self._find_released(group, entries)
         for entry in entries:
             uid, slot = entry.uid, entry.slot
             plural, _, api_group = slot.kind.partition(".")
@@ -168,6 +168,33 @@ class ReleaseTracker:
             self.changed(left)
             is_any = is_any or bool(left)
         return is_any
+
+    def _find_released(self, group: str, entries: Iterable[Reservation]) -> bool:
+        """Remember the payers that reservations state of objects which have left their owners. Return True if any."""
+        found: list[str] = []
+        for entry in entries:
+            line = leaving_line(entry)
+            if line is None:
+                continue
+            try:
+                uid, memory = parse_payer(group, line)
+            except PayersUnreadable as error:
+                log.error("unreadable payer of what left its owner", group=group, entry=str(entry), error=str(error))
+                continue
+            obj, known = self._stored(uid), self._payers.get(uid)
+            is_known = known is not None and (known.group == group or known.since >= memory.since)
+            if not is_known and (self._is_released(obj) if obj is not None else self.has_left(uid)):
+                self._payers.remember(uid, memory)
+                found.append(uid)
+        if found:
+            self.changed(found)
+        return bool(found)
+
+    def _is_released(self, obj: Object) -> bool:
+        """Return True where no owner keeps an object or pays for it."""
+        if self._ownership.is_unpaid(obj) or self._ownership.payer_of(obj) is not None:
+            return False
+        return reference_of(obj)[:2] == POD or self._ownership.standing_owner(obj) is None
 
     def _is_paid(self, uid: str) -> bool:
         """Return True for a stored object that some group pays for."""

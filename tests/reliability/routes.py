@@ -30,6 +30,7 @@ from tests.support.tenant import (
 )
 
 DAY = 86_400
+STRATEGIC = "application/strategic-merge-patch+json"
 #: Answers that a tenant's attempt may get: refused, gone, taken or stale, malformed, later.
 REFUSED = frozenset({400, 403, 404, 409, 422, 429})
 
@@ -182,6 +183,11 @@ def image_of(image: str, cpu: str | None = None) -> Object:
     if cpu is not None:
         container["resources"] = {part: {"cpu": cpu} for part in ("limits", "requests")}
     return {"spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+async def changed(tenant: Tenant, resource: Resource, name: str, change: Object) -> None:
+    """Apply a strategic merge patch, which may be refused."""
+    await attempt(tenant.client.patch(resource, name, change, namespace=tenant.name, content_type=STRATEGIC))
 
 
 async def may_operate(tenant: Tenant, resource: Resource) -> None:

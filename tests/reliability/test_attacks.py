@@ -6,7 +6,6 @@ In each a tenant with the role `edit` and a group of four cores tries to run mor
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from bizrq.store.groups import GROUPS
 from tests.reliability.routes import (
     attempt,
     attempts,
+    changed,
     for_a_while,
     gone,
     has_running,
@@ -34,12 +34,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
 HELD = {"metadata": {"finalizers": ["example.org/held"]}}
-STRATEGIC = "application/strategic-merge-patch+json"
-
-
-async def changed(tenant: Tenant, resource: Any, name: str, change: Object) -> None:
-    """Apply a strategic merge patch, which may be refused."""
-    await attempt(tenant.client.patch(resource, name, change, namespace=tenant.name, content_type=STRATEGIC))
 
 
 # The pods that come have not the template that is asked for.

@@ -24,6 +24,7 @@ from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.reliability.routes import (
+    STRATEGIC,
     attempt,
     for_a_while,
     gone,
@@ -45,7 +46,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
 _WATCHED = "/api/v1/pods"
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Moving:

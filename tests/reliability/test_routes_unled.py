@@ -1,20 +1,33 @@
-"""Routes while no controller runs: a Deployment that is created, and deleted without what it made.
+"""Routes while no controller runs: workloads that are created, and deleted without what they made.
 
-The next controller has never seen it. Its group was promised its creation. The namespace has no default.
+The next controller has never seen them. Their group was promised their creation. The namespace has no default.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from bizrq.store.groups import GROUPS
 from tests.reliability import test_routes_moves
-from tests.reliability.routes import gone, web
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    changed,
+    for_a_while,
+    gone,
+    has_running,
+    image_of,
+    of_deployment,
+    of_kind,
+    web,
+)
 from tests.reliability.test_routes_moves import Moving
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS
-from tests.support.tenant import Tenant
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS
+from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,9 +45,91 @@ async def test_a_deployment_comes_and_leaves_its_replica_set(
     await tenant.delete(DEPLOYMENTS, "web", "Orphan")
     await gone(tenant, DEPLOYMENTS, "web")
     await moving.start()
+    await has_no_promise(tenant, other)
+    await both.settled(over=4, ever=4)
+
+
+async def has_no_promise(tenant: Tenant, group: str) -> None:
+    """Wait until the group has no reservation any more."""
 
     async def is_dropped() -> bool:
-        return not (await tenant.admin.get(GROUPS, other))["status"].get("reservations")
+        return not (await tenant.admin.get(GROUPS, group))["status"].get("reservations")
 
     await eventually(is_dropped, EXPIRES, "nothing is promised any more")
-    await both.settled(over=4, ever=4)
+
+
+async def test_what_a_deployment_left_is_edited(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    await moving.stop()
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    edits = [{"spec": {"replicas": count}} for count in (40, 30)]
+    made = [each["metadata"]["name"] for each in await of_deployment(tenant)]
+    assert made
+    await attempts(tenant.patch(REPLICASETS, name, edit) for name in made for edit in edits)
+    await attempt(tenant.scale(REPLICASETS, made[0], 20))
+    await for_a_while(lambda: has_running(tenant, 5), 4)
+    await moving.start()
+    await both.settled()
+
+
+async def test_what_a_new_version_left_is_edited(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """The controller has seen the Deployment, but not this ReplicaSet of it."""
+    strategy = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, strategy=strategy))
+    await tenant.running(4)
+    await tenant.uses("4")
+    await moving.stop()
+    await changed(tenant, DEPLOYMENTS, "web", image_of("other"))
+
+    async def is_new_there() -> bool:
+        return len(await of_deployment(tenant)) == 2
+
+    await eventually(is_new_there, 30, "the new version is there")
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    for made in await of_deployment(tenant):
+        await attempt(tenant.patch(REPLICASETS, made["metadata"]["name"], {"spec": {"replicas": 40}}))
+    await for_a_while(lambda: has_running(tenant, 20), 4)
+    await moving.start()
+    await both.settled(ever=1)
+
+
+async def test_what_another_owner_keeps_is_edited(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """Its Deployment is gone. The garbage collector takes the reference to that alone."""
+    other = (await tenant.create(CONFIG_MAPS, {"metadata": {"name": "other", "namespace": tenant.name}}))["metadata"]
+    await moving.stop()
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(4)
+    keeps = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": other["uid"]}
+    [made] = await of_deployment(tenant)
+    name, references = made["metadata"]["name"], made["metadata"]["ownerReferences"]
+    await tenant.patch(REPLICASETS, name, {"metadata": {"ownerReferences": [*references, keeps]}})
+    await tenant.delete(DEPLOYMENTS, "web")
+    await gone(tenant, DEPLOYMENTS, "web")
+    for _ in range(20):
+        await attempt(tenant.patch(REPLICASETS, name, {"spec": {"replicas": 40}}))
+        await asyncio.sleep(0.1)
+    await for_a_while(lambda: has_running(tenant, 5), 4)
+    await moving.start()
+    await both.settled()
+
+
+async def test_pods_are_left_by_a_stateful_set(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """The next controller counts them before it takes another workload."""
+    await moving.stop()
+    await tenant.create(STATEFULSETS, of_kind(STATEFULSETS, web(tenant, 4, slow=True)))
+    await tenant.running(4)
+    await tenant.delete(STATEFULSETS, "web", "Orphan")
+    await gone(tenant, STATEFULSETS, "web")
+    await moving.start()
+
+    async def are_counted() -> bool:
+        """Apart from what was promised to the StatefulSet, which expires after a minute."""
+        return (await tenant.admin.get(GROUPS, tenant.name))["status"]["used"].get("limits.cpu") == "4"
+
+    await eventually(are_counted, 30, "the pods are counted")
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="next", app="y")))
+    await both.settled()
+    assert len(await tenant.pods()) == 4

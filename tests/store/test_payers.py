@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bizrq.api.group import GroupObject, GroupStatus, ObjectMeta
 from bizrq.kube.client import KubeClient, NotFound
+from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.settings import load
 from bizrq.store.payers import KnownPayers, PayerStore, kept_lines, kinds_of_makers, read_payers, without_others
-from bizrq.workloads.ownership.memory import Memory, payer_line
+from bizrq.units.slot import Slot
+from bizrq.workloads.ownership.memory import Memory, leaving_parts, payer_line
 
 T = 1_700_000_000_000
 WEB = "Deployment/team-a/web"
@@ -120,6 +123,20 @@ def test_the_status_of_a_group_is_read_with_its_changes() -> None:
     assert store.get("j") == Memory("nlp", "Job/team-a/train", T), "all its lines are kept, they are few"
     store.on_group(status, None)
     assert store.get("j") is None
+
+
+def test_a_reservation_says_who_paid_for_what_leaves_its_owner() -> None:
+    """Until it is gone; the payer's models are part of it. Other reservations say nothing."""
+    store = PayerStore(KubeClient.__new__(KubeClient), load(None).registry)
+    other = Reservation(Slot("replicasets.apps", "team-a", "w"), "s", 7, T + LIFETIME, {})
+    leaving = replace(other, uid="r", others=leaving_parts(WEB, (("cpu", "genoa"),)))
+    status = {"metadata": {"name": "nlp"}, "status": {"reservations": [str(leaving), "v1 x left=", str(other)]}}
+    store.on_group(None, status)
+    assert store.get("r") == Memory("nlp", WEB, T, T, (("cpu", "genoa"),))
+    assert store.get("s") is None
+    assert store.left_in("team-a")
+    store.on_group(status, {"metadata": {"name": "nlp"}, "status": {"payers": [GONE]}})
+    assert store.get("r") == Memory("nlp", WEB, T, T + 1)
 
 
 class Client:

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
-from bizrq.units.slot import Slot
+from bizrq.quota.reservation import LIFETIME, parse_reservation
+from bizrq.store.groups import GROUPS
+from bizrq.store.payers import KnownPayers
+from bizrq.units.quantity import QuantityError
+from bizrq.units.slot import ReservationError, Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import controller_of, named_owner
+from bizrq.workloads.owners import controller_of, named_owner, owner_chain
+from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import (
     RESELECTING,
     SELECTING,
     Paid,
     PayingOwner,
     anywhere,
+    keeps,
     owner_of_write,
     owner_that_pays,
     paid_by,
@@ -35,6 +43,8 @@ Object = dict[str, Any]
 _FIXED: Final = SELECTING - RESELECTING
 #: Selectors that are kept: some hundred bytes each.
 _KEPT: Final = 10_000
+#: Stands for the time at which an owner went that is found gone: later than any creation.
+_SINCE_NOW: Final = 2**62
 
 
 class Payers:
@@ -58,6 +68,56 @@ class Payers:
         if obj is None:
             return None
         paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
+        if paid is not None and paid.is_by_another:
+            return paid
+        return self._of_gone_owner(obj, lookup)
+
+    def _of_gone_owner(self, obj: Object, lookup: Lookup) -> Paid | None:
+        """Return who paid for the owner of an object that is not stored any more, which nobody has recorded yet."""
+        top = obj
+        for owner, _, _ in owner_chain(obj, self._context.registry, lookup):
+            if not keeps(owner, top):
+                return None
+            top = owner
+        uid = str((controller_of(top.get("metadata")) or {}).get("uid", ""))
+        memory = (self._context.payers.get(uid) or self._promised(uid)) if uid else None
+        if memory is None or memory.gone is not None:
+            return None
+        return paid_by(obj, self._context.registry, lookup, {uid: replace(memory, gone=_SINCE_NOW)}, anywhere)
+
+    def _promised(self, uid: str) -> Memory | None:
+        """Return the payer of an object whose creation a group was promised for, and that no count has seen."""
+        for group in self._context.groups.values():
+            for text in group.status.reservations:
+                if f" uid={uid} " not in text:
+                    continue
+                with suppress(ReservationError, QuantityError):
+                    entry = parse_reservation(text)
+                    plural, _, api_group = entry.slot.kind.partition(".")
+                    kind = self._context.registry.by_resource(api_group, plural) if entry.is_create else None
+                    if kind is not None:
+                        place = f"{kind.kind}/{entry.slot.namespace}/{entry.slot.name}"
+                        return Memory(group.name, place, entry.expires - LIFETIME)
+        return None
+
+    def leaves(self, new: Object, paid: Paid, lookup: Lookup) -> bool:
+        """Return True where a write takes an object away from `paid`, who paid for it until now."""
+        after = self.of_stored(new, lookup)
+        return after is None or after.payer != paid.payer
+
+    async def of_released(self, old: Object, lookup: Lookup, deadline: Deadline) -> Paid | None:
+        """Return who paid for a stored object that nobody pays for by what the watches show.
+
+        Its owner may have released it a moment ago, and the reservation of that write says who paid. The groups are
+        read only where the watch of them may not have that yet. Raises ApiError, Unreachable.
+        """
+        version = str(old["metadata"].get("resourceVersion", ""))
+        if not version.isdecimal() or self._context.groups.revision >= int(version):
+            return None
+        known = KnownPayers()
+        for group in (await self._context.lists.of(GROUPS, deadline))[0]:
+            known.on_group(None, group)
+        paid = paid_by(old, self._context.registry, lookup, known, anywhere)
         return paid if paid is not None and paid.is_by_another else None
 
     async def may_leave(self, old: Object, new: Object, deadline: Deadline) -> bool:

@@ -20,6 +20,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, owner_chain, requires_group
+from bizrq.workloads.ownership.memory import leaving_parts
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import as_rerun
@@ -105,6 +106,8 @@ class WorkloadCounter:
         if stored_label(write.new) is None:
             await self._owner_trust.check_kept(write.request, write.new, deadline)
         if group is None:
+            if write.old is not None and (left := await self._payers.of_released(write.old, lookup, deadline)):
+                return self._count_left(write, left, lookup)
             return await self._count_let_loose(write, lookup, deadline)
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:
@@ -256,14 +259,21 @@ class WorkloadCounter:
         is_left = paid.reason is PayerReason.LEFTOVER
         is_replaced = old is not None and not is_left and not self._is_not_replaced(paid, old, lookup)
         is_over = is_going(old) if is_left and old is not None else not is_replaced
-        if old is None or (is_over and has_same_spec(old, new)):
+        leaves = self._payers.leaves(new, paid, lookup)
+        if old is None or (is_over and has_same_spec(old, new) and not leaves):
             return Decided(Granted())
         demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
         known = with_models(old, paid.models)
         before = None if is_replaced else stored_demand(self._context, known, adapter, lookup)
         charge = charge_of(adapter, request, new, demand, old, before)
+        if leaves:
+            charge = replace(charge, leaves=leaving_parts(paid.place, paid.models))
         if not charge.may_need_more():
-            return Decided(Granted())
+            if not leaves:
+                return Decided(Granted())
+            # Whoever looks next has to know who paid, even if no controller sees this write.
+            intent = replace(charge, is_new=True, roles=(), unspecified={}, unmodelled={})
+            return _charges(adapter, [PendingCharge(paid.group, intent, lookup, is_intent=True)])
         whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
         return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
 

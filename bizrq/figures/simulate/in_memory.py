@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -151,6 +152,11 @@ class InMemoryGroupStore:
     @property
     def is_complete(self) -> bool:
         return self._fetch is None
+
+    @property
+    def revision(self) -> int:
+        """Return the largest number: no copy is behind."""
+        return sys.maxsize
 
     async def read(self, name: str, timeout: float) -> GroupObject | None:
         if name not in self._groups and self._fetch is not None:

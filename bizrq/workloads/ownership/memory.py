@@ -1,4 +1,4 @@
-"""One remembered payer, and its line in the record of a group.
+"""One remembered payer: its line in the record of a group, and what the reservation of a leaving object says of it.
 
 This file alone decides how a line reads, which of two lines of one payer counts, and how many lines can be read
 together. Who is remembered, and for how long, is the controller's decision. Times inside are integer milliseconds since
@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bizrq.quota.reservation import LIFETIME, Reservation
 from bizrq.units.text import counted
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.labels import Models
@@ -22,6 +23,9 @@ MAX_LINES, MAX_LENGTH = 10_000, 1024 * 1024
 #: In the line of each payer that is gone, and in no other.
 GONE_MARK = " gone="
 _VERSION, _SINCE, _GONE, _MODELS = "v1", "since=", GONE_MARK.strip(), "models="
+#: In the text of each reservation whose write takes an object from its owner, and in no other.
+LEFT_MARK = " left="
+_LEFT = LEFT_MARK.strip()
 #: The words that each line has, and how the parts between them read. Those of a later version are skipped.
 _WORDS, _PART = 4, re.compile(r"(?!since=)[a-z]{1,32}=.*", re.ASCII)
 _MODEL = re.compile(r"(cpu|gpu|memory):([A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", re.ASCII)
@@ -64,8 +68,26 @@ class PayersUnreadable(ValueError):
 def payer_line(uid: str, memory: Memory) -> str:
     """Return `v1 UID since=TIME [gone=TIME] [models=WHAT:MODEL,…] KIND/NAMESPACE/NAME`."""
     ended = "" if memory.gone is None else f"{GONE_MARK}{format_timestamp(memory.gone)}"
-    models = f" {_MODELS}{','.join(f'{what}:{model}' for what, model in memory.models)}" if memory.models else ""
+    models = "".join(f" {part}" for part in _models_part(memory.models))
     return f"{_VERSION} {uid} {_SINCE}{format_timestamp(memory.since)}{ended}{models} {memory.place}"
+
+
+def leaving_parts(place: str, models: Models) -> tuple[str, ...]:
+    """Return `left=KIND/NAMESPACE/NAME` and `models=WHAT:MODEL,…`: who paid for an object that leaves its owner.
+
+    They are parts of the reservation of that write, so that they are stored before the object has left.
+    """
+    return (f"{_LEFT}{place}", *_models_part(models))
+
+
+def leaving_line(entry: Reservation) -> str | None:
+    """Return the line of the payer that a reservation states for an object that leaves its owner, if it does."""
+    place = next((part.removeprefix(_LEFT) for part in entry.others if part.startswith(_LEFT)), None)
+    if place is None:
+        return None
+    at = format_timestamp(entry.expires - LIFETIME)
+    models = [part for part in entry.others if part.startswith(_MODELS)]
+    return " ".join([_VERSION, entry.uid, f"{_SINCE}{at}", f"{_GONE}{at}", *models, place])
 
 
 def payer_lines(payers: Mapping[str, Memory], known: KnownLines = NO_LINES) -> list[str]:
@@ -119,6 +141,10 @@ def fits(lines: Collection[str]) -> bool:
 
 def _length(lines: Iterable[str]) -> int:
     return sum(map(len, lines))
+
+
+def _models_part(models: Models) -> tuple[str, ...]:
+    return (f"{_MODELS}{','.join(f'{what}:{model}' for what, model in models)}",) if models else ()
 
 
 def _models(line: str, word: str) -> Models:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from bizrq.kube.client import Conflict, NotFound, Resource
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.ownership import pages
-from bizrq.workloads.ownership.memory import Memory, parse_payers
+from bizrq.workloads.ownership.memory import Memory, leaving_parts, parse_payers
 from controller.watch import remembered
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
@@ -583,6 +584,35 @@ async def test_the_pods_of_a_workload_that_nobody_saw_are_charged_to_the_group_t
         books.clock.advance(61)
         found = await books.until("nlp", lambda g: not g.status.reservations)
         assert (found.status.used, len(found.status.leftovers)) == ({"limits.cpu": "2"}, 2)
+
+
+@pytest.mark.parametrize("label", [None, "vision"])
+async def test_pods_that_left_their_owner_are_the_groups_whose_reservation_says_so(
+    books: Books, label: str | None
+) -> None:
+    """Nobody saw their workload, nor that they left it. The label of another group decides nothing."""
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, cpu="9")
+    made = {**deployment("db", "nlp", 2), "kind": "StatefulSet"}
+    old = await books.client.create(STATEFULSETS, made)
+    promises = [entry("statefulsets.apps/default/db", "cpu=2", of=old["metadata"]["uid"])]
+    for name in ("db-0", "db-1"):
+        pod = await books.pod(name, old, gpu=0)
+        change = {"metadata": {"ownerReferences": None, "labels": {LABEL: label}}}
+        version = int(pod["metadata"]["resourceVersion"])
+        await books.client.patch(PODS, name, change, namespace="default")
+        says = entry(f"pods/default/{name}", "cpu=1", "cpu=1", of=pod["metadata"]["uid"], rv=version)
+        promises.append(replace(says, others=leaving_parts("StatefulSet/default/db", ())))
+    await books.promise("nlp", *promises)
+    await books.client.delete(STATEFULSETS, "db", "default")
+    for _ in range(2):
+        async with books.controller():
+            found = await books.until("nlp", lambda g: len(g.status.leftovers) == 2 and len(g.status.reservations) < 2)
+            assert (found.status.used, len(found.status.leftovers)) == ({"limits.cpu": "2"}, 2)
+            await books.uses("vision", cpu="0")
+            books.clock.advance(61)
+            await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
 
 
 async def test_pods_that_only_look_like_those_of_a_workload_pay_for_themselves(books: Books) -> None:

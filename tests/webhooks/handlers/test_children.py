@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Granted, Verdict
+from bizrq.store.groups import GROUPS
+from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from bizrq.workloads.ownership.memory import Memory, payer_line
+from bizrq.workloads.ownership.memory import Memory, leaving_parts, payer_line
 from tests.support.objects import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -368,7 +372,8 @@ async def test_a_release_by_a_controller_is_charged_where_it_can_be(api: Api, ho
         assert (await leaving(hooks, old, released(old), REPLICASET_CONTROLLER))["allowed"]
     third = stored(pod("r", below))
     assert (await leaving(hooks, third, released(third), REPLICASET_CONTROLLER))["allowed"]
-    assert [str(entry.slot) for entry in await api.entries("nlp")] == ["pods/default/r"]
+    added = {entry.slot.name: entry.extra["limits.cpu"] for entry in await api.entries("nlp")}
+    assert added == {"p": 0, "q": 0, "r": ONE}
     fourth = stored(pod("s", below))
     assert (await leaving(hooks, fourth, released(fourth), REPLICASET_CONTROLLER))["allowed"]
     grown = changed(released(fourth), lambda o: o["spec"]["containers"][0]["resources"]["limits"].update(cpu="9"))
@@ -386,6 +391,70 @@ async def test_what_an_owner_leaves_that_is_being_deleted_is_no_growth(api: Api,
     assert await api.entries("nlp") == []
     grown = changed(released(below), lambda o: o["spec"].update(replicas=12))
     assert "exceeded quota: nlp, requested: limits.cpu=10" in message(await leaving(hooks, below, grown))
+
+
+async def held(api: Api) -> Object:
+    """A Deployment that is being deleted, until somebody takes its finalizer."""
+
+    def change(new: Object) -> None:
+        new["metadata"]["finalizers"] = ["example.org/held"]
+        new["metadata"]["labels"][MODEL_LABELS["cpu"]] = "genoa"
+
+    await api.client.create(DEPLOYMENTS, changed(deployment("web", "nlp", 2), change))
+    await api.client.delete(DEPLOYMENTS, "web", "default")
+    return await api.client.get(DEPLOYMENTS, "web", "default")
+
+
+async def test_what_leaves_says_who_paid_before_it_is_gone(api: Api, hooks: Hooks) -> None:
+    """No controller sees it, and no line of its payer was stored."""
+    await api.group("nlp", used={"cpu": "2", "limits.cpu.genoa": "2"}, **{"cpu": "4", "limits.cpu.genoa": "4"})
+    owner = await held(api)
+    below = stored(labelled(replica_set(owner, "web-1", 2), **{LABEL: None}))
+    assert (await leaving(hooks, below, released(below), COLLECTOR))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (entry.uid, set(entry.extra.values())) == (below["metadata"]["uid"], {0})
+    assert entry.others == ("left=Deployment/default/web", "models=cpu:genoa")
+    await api.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="default")
+    left = await api.client.create(REPLICASETS, labelled(released(replica_set(owner, "web-1", 2)), **{LABEL: None}))
+    entry = replace(entry, uid=left["metadata"]["uid"])
+    await api.count("nlp", entry, **{"cpu": "2", "limits.cpu.genoa": "2"})
+    more = [changed(left, lambda o, replicas=replicas: o["spec"].update(replicas=replicas)) for replicas in (9, 4)]
+    assert "limits.cpu.genoa=7" in message(await hooks.update(left, more[0]))
+    assert (await hooks.update(left, more[1]))["allowed"]
+
+
+async def test_what_an_owner_had_made_that_is_gone_is_its_groups(api: Api, hooks: Hooks) -> None:
+    """Nobody has counted the owner, or seen it go, and another owner keeps what it made."""
+    await api.group("nlp", cpu="4")
+    owner = stored(deployment("web", "nlp", 2))
+    slot = Slot("deployments.apps", "default", "web")
+    promise = Reservation(slot, owner["metadata"]["uid"], None, 2_000_000_000_000, {"limits.cpu": 2 * ONE})
+    await api.count("nlp", promise)
+    below = stored(labelled(replica_set(owner, "web-1", 2), **{LABEL: None}))
+    grown = changed(below, lambda o: o["spec"].update(replicas=9))
+    assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(below, grown))
+    assert (await leaving(hooks, below, released(below), COLLECTOR))["allowed"]
+    assert [entry.others for entry in await api.entries("nlp")] == [(), ("left=Deployment/default/web",)]
+    # As a count stores it.
+    await api.count("nlp")
+    hooks.webhooks.payers.replace("p", "nlp", [payer_line(promise.uid, Memory("nlp", "Deployment/default/web", 1))])
+    assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(below, grown))
+
+
+async def test_who_paid_is_read_where_the_watch_of_groups_is_behind(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """The other webhook has stored the reservation of what left a moment ago."""
+    await api.group("nlp", cpu="4", used={"cpu": "2"})
+    owner = await held(api)
+    proxy.freeze(GROUPS.path())
+    made = labelled(released(replica_set(owner, "web-1", 2)), **{LABEL: None})
+    uid = (await api.client.create(REPLICASETS, made))["metadata"]["uid"]
+    slot = Slot("replicasets.apps", "default", "web-1")
+    entry = Reservation(slot, uid, 7, 2_000_000_000_000, {}, others=leaving_parts("Deployment/default/web", ()))
+    await api.count("nlp", entry, cpu="2")
+    left = await api.client.patch(REPLICASETS, "web-1", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+    grown = changed(left, lambda o: o["spec"].update(replicas=9))
+    assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(left, grown))
+    proxy.thaw(GROUPS.path())
 
 
 async def test_a_label_that_no_selector_uses_changes_without_a_read(api: Api, hooks: Hooks, proxy: Proxy) -> None:
