@@ -150,13 +150,17 @@ class GroupSnapshots:
     def may_drop(self, name: str, usage: GroupUsage, entry: Reservation) -> bool:
         """Return True where a status without the entry counts its object, or what that left.
 
-        An object that another group or an owner pays for is counted there.
+        An object that another group or an owner pays for is counted there. So is what left an owner that is being
+        deleted, until that is gone.
         """
         if entry.uid in usage.usages:
             return True
         stored = self._cluster.placements.of(entry.uid)
         if stored.obj is not None:
-            return name not in stored.groups
+            payer = self._cluster.ownership.payer_of(stored.obj)
+            has_line = self._cluster.payers.in_group(name, entry.uid) is not None
+            is_above = has_line and payer is not None and payer["metadata"]["uid"] in usage.usages
+            return is_above or name not in stored.groups
         return self._cluster.payers.get(entry.uid) is not None or not self._cluster.releases.has_left(entry.uid)
 
     def owner_paid(self, usage: GroupUsage, entries: Iterable[Reservation]) -> list[CountedObject]:
