@@ -256,26 +256,27 @@ class WorkloadCounter:
         If its owner makes another in its place, all of it is growth of the group that pays. Raises Malformed.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
-        is_left = paid.reason is PayerReason.LEFTOVER
-        is_replaced = old is not None and not is_left and not self._is_not_replaced(paid, old, lookup)
-        is_over = is_going(old) if is_left and old is not None else not is_replaced
-        leaves = self._payers.leaves(new, paid, lookup)
-        if old is None or (is_over and has_same_spec(old, new) and not leaves):
+        if old is None:
             return Decided(Granted())
-        demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
-        known = with_models(old, paid.models)
-        before = None if is_replaced else stored_demand(self._context, known, adapter, lookup)
+        is_left = paid.reason is PayerReason.LEFTOVER
+        is_replaced = not is_left and not self._is_not_replaced(paid, old, lookup)
+        is_over = is_going(old) if is_left else not is_replaced
+        stored = stored_demand(self._context, with_models(old, paid.models), adapter, lookup)
+        demand, before = stored, None if is_replaced else stored
+        # What asks for no more is let go, even where it cannot be counted.
+        if not (is_over and has_same_spec(old, new)):
+            demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
         charge = charge_of(adapter, request, new, demand, old, before)
-        if leaves:
+        if leaves := self._payers.leaves(new, paid, lookup):
             charge = replace(charge, leaves=leaving_parts(paid.place, paid.models))
-        if not charge.may_need_more():
-            if not leaves:
-                return Decided(Granted())
-            # Whoever looks next has to know who paid, even if no controller sees this write.
-            intent = replace(charge, is_new=True, roles=(), unspecified={}, unmodelled={})
-            return _charges(adapter, [PendingCharge(paid.group, intent, lookup, is_intent=True)])
-        whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
-        return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
+        if charge.may_need_more():
+            whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
+            return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
+        if not leaves:
+            return Decided(Granted())
+        # Whoever looks next has to know who paid, even if no controller sees this write.
+        intent = replace(charge, is_new=True, roles=(), unspecified={}, unmodelled={})
+        return _charges(adapter, [PendingCharge(paid.group, intent, lookup, is_intent=True)])
 
     def _is_not_replaced(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
         """Return True where no owner makes another in place of a child that leaves.

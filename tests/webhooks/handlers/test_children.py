@@ -423,6 +423,18 @@ async def test_what_leaves_says_who_paid_before_it_is_gone(api: Api, hooks: Hook
     assert (await hooks.update(left, more[1]))["allowed"]
 
 
+async def test_what_leaves_is_let_go_where_it_cannot_be_counted(api: Api, hooks: Hooks) -> None:
+    """The garbage collector would try again for ever. The recount counts it at its largest."""
+    await api.group("nlp", cpu="4", used={"cpu": "2"})
+    owner = await held(api)
+    below = stored(changed(replica_set(owner, "web-1", 2), lambda o: o["spec"].update(replicas="many")))
+    assert (await leaving(hooks, below, released(below), COLLECTOR))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert entry.others == ("left=Deployment/default/web", "models=cpu:genoa")
+    refused = changed(released(below), lambda o: o["spec"].update(replicas="more"))
+    assert "spec.replicas" in message(await leaving(hooks, below, refused))
+
+
 async def test_what_an_owner_had_made_that_is_gone_is_its_groups(api: Api, hooks: Hooks) -> None:
     """Nobody has counted the owner, or seen it go, and another owner keeps what it made."""
     await api.group("nlp", cpu="4")
