@@ -24,6 +24,8 @@ from sandbox.storage import ADDED, DELETED, MODIFIED, Compacted, Event, Item
 Json = dict[str, Any]
 
 _SHORTEST = 1800  # apiserver's --min-request-timeout: a watch without a timeout ends at once to twice of this
+#: Seconds after which a bookmark comes in any case.
+_LATEST = 60.0
 
 
 class Watches:
@@ -109,7 +111,8 @@ class Watches:
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        next_bookmark = loop.time() + self._bookmark_seconds
+        next_bookmark, bookmarked = loop.time() + self._bookmark_seconds, version
+        sure = loop.time() + _LATEST
         while not self._closing:
             waker.clear()
             try:
@@ -125,8 +128,10 @@ class Watches:
             if now >= end or not self._api.kinds.serves(stream.resource):
                 return
             if bookmarks and now >= next_bookmark:
-                await response.write(stream.bookmark(version))
                 next_bookmark = now + self._bookmark_seconds
+                if version > bookmarked or now >= sure:
+                    await response.write(stream.bookmark(version))
+                    bookmarked, sure = version, now + _LATEST
             try:
                 async with asyncio.timeout_at(min(end, next_bookmark) if bookmarks else end):
                     await waker.wait()
