@@ -420,7 +420,7 @@ class Api:
             raise bad_request("target.name is required")
         if (body.get("metadata") or {}).get("name") != name:
             raise bad_request("name in URL does not match name in Binding object")
-        pods = self._resource("", "pods")
+        pods = self.resource("", "pods")
         meta = {"name": name, "namespace": namespace, **(body.get("metadata") or {})}
         while True:
             item = self.get(pods, namespace, name)
@@ -462,7 +462,7 @@ class Api:
 
     async def evict(self, call: Call, namespace: str, name: str, body: Json) -> None:
         """Evict a pod (POST pods/NAME/eviction): admitted as an eviction, deleted as a delete. No budget forbids it."""
-        pods = self._resource("", "pods")
+        pods = self.resource("", "pods")
         options = body.get("deleteOptions") or {}
         item = self.get(pods, namespace, name)
         await self.webhooks.review(
@@ -582,7 +582,8 @@ class Api:
 
     # Definitions
 
-    def _resource(self, group: str, plural: str) -> Resource:
+    def resource(self, group: str, plural: str) -> Resource:
+        """Return a kind that is served; raises ApiError 404 for any other."""
         resource = self.kinds.find(group, plural)
         if resource is None:
             raise no_such_path()
@@ -607,7 +608,7 @@ class Api:
 
     async def _clean_up(self, name: str, served: list[Resource]) -> None:
         """Delete a definition's objects, wait for their finalizers, then remove the definition's own finalizer."""
-        crd_resource = self._resource(*CRDS)
+        crd_resource = self.resource(*CRDS)
         for resource in served[:1]:
             changed = self.store.watch(resource.store)
             try:

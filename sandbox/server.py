@@ -9,19 +9,19 @@ import base64
 import secrets
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import yaml
 from aiohttp import web
 
 from certs import pki
 from sandbox.access import bearer
-from sandbox.admission import User
-from sandbox.api import Api
+from sandbox.admission import Call, User
+from sandbox.api import SYSTEM, Api
 from sandbox.clock import Clock
 from sandbox.manager import Manager
 from sandbox.routes import USER, Fault, Routes
@@ -118,6 +118,12 @@ class Sandbox:
             return _refusal(401, "Unauthorized", "the sandbox asks for the token of its kubeconfig")
         request[USER] = user
         return await handler(request)
+
+    async def install(self, definitions: Iterable[dict[str, Any]]) -> None:
+        """Store CustomResourceDefinitions, as an administrator would. Their kinds are served from then on."""
+        resource = self.api.resource("apiextensions.k8s.io", "customresourcedefinitions")
+        for definition in definitions:
+            await self.api.create(Call(SYSTEM), resource, "", definition)
 
     def add_user(self, name: str, *groups: str, token: str = "") -> str:
         """Return a token for a user, who may do what the stored RBAC allows."""

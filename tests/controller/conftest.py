@@ -29,7 +29,7 @@ from controller.metrics import CACHE_CORRECTED
 from sandbox.clock import Clock, rfc3339
 from sandbox.server import Sandbox
 from tests.support import objects
-from tests.support.cluster import eventually, has_kinds
+from tests.support.cluster import eventually
 from tests.support.objects import NAMESPACES, OF_KIND, PODS, Object
 from tests.support.patience import PatientLoop
 from tests.support.proxy import Proxy
@@ -262,7 +262,7 @@ async def books(tmp_path: Path) -> AsyncIterator[Books]:
     clock = Clock(now=datetime(2026, 1, 1, tzinfo=UTC), rate=0)
     async with Sandbox(controllers=False, clock=clock, bookmark_seconds=0.25) as box:  # noqa: SIM117 the kubeconfig needs the box
         async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:
-            await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            await box.install([*crds.load(), *crds.stand_ins()])
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bizrq-system"}}
             await client.create(NAMESPACES, namespace)
             books = Books(box, client, tmp_path)

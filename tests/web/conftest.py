@@ -25,7 +25,7 @@ from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from sandbox.server import Sandbox
 from tests.support import objects
-from tests.support.cluster import eventually, has_kinds
+from tests.support.cluster import eventually
 from tests.support.patience import PatientLoop
 from web.app import Site, Web
 from web.credentials.gates import ClusterGate
@@ -79,7 +79,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         Sandbox(controllers=False, bookmark_seconds=0.5) as box,
         KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "admin")) as admin,
     ):
-        await has_kinds(admin, crds.load())
+        await box.install(crds.load())
         yield World(box, admin, keys)
 
 

@@ -24,7 +24,6 @@ from bizrq.store.groups import GROUPS
 from bizrq.store.hours import CORRECTIONS
 from sandbox.server import Sandbox
 from tests.support import objects
-from tests.support.cluster import has_kinds
 from tests.support.objects import Object
 from tests.support.patience import PatientLoop
 from tests.support.proxy import Proxy
@@ -44,7 +43,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Sandbox]:
     """A bare API server with the kinds of the story, on which everybody may read groups."""
     async with Sandbox(controllers=False, bookmark_seconds=0.2) as box:
         async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:
-            await has_kinds(client, [*crds.load(), *crds.stand_ins()])
+            await box.install([*crds.load(), *crds.stand_ins()])
             await everybody_reads(client)
         yield box
 
