@@ -6,14 +6,16 @@ This file alone decides from when on a group pays for a leftover. `remembered` k
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from bizrq.kube.store import plain, uid_of
-from bizrq.quota.reservation import Reservation
-from bizrq.units.slot import Slot
+from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
+from bizrq.units.quantity import QuantityError
+from bizrq.units.slot import ReservationError, Slot
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
@@ -149,6 +151,7 @@ class ReleaseTracker:
         """
         versions: dict[tuple[str, str], list[str]] | None = None
         is_any = self._find_released(group, entries)
+        self._note_growth(group, entries)
         for entry in entries:
             uid, slot = entry.uid, entry.slot
             plural, _, api_group = slot.kind.partition(".")
@@ -182,19 +185,39 @@ class ReleaseTracker:
                 log.error("unreadable payer of what left its owner", group=group, entry=str(entry), error=str(error))
                 continue
             obj, known = self._stored(uid), self._payers.get(uid)
-            is_known = known is not None and (known.group == group or known.since >= memory.since)
-            if not is_known and (self._is_released(obj) if obj is not None else self.has_left(uid)):
+            is_left = self.has_left(uid) if obj is None else not self._ownership.is_unpaid(obj)
+            if known is None and is_left and not self._is_promised_elsewhere(group, memory):
                 self._payers.remember(uid, memory)
                 found.append(uid)
         if found:
             self.changed(found)
         return bool(found)
 
-    def _is_released(self, obj: Object) -> bool:
-        """Return True where no owner keeps an object or pays for it."""
-        if self._ownership.is_unpaid(obj) or self._ownership.payer_of(obj) is not None:
-            return False
-        return reference_of(obj)[:2] == POD or self._ownership.standing_owner(obj) is None
+    def _is_promised_elsewhere(self, group: str, memory: Memory) -> bool:
+        """Return True where another group was promised the creation of a payer: it moved on before anybody saw it.
+
+        What was promised holds the pods that it has made by then.
+        """
+        kind, namespace, name = memory.place.split("/", 2)
+        slots = [str(Slot(each.resource, namespace, name)) for each in self._registry.adapters if each.kind == kind]
+        others = (other for other in self._informers.groups.values() if other.name != group)
+        texts = (text for other in others for text in other.status.reservations if any(slot in text for slot in slots))
+        for text in texts:
+            with suppress(ReservationError, QuantityError):
+                entry = parse_reservation(text)
+                if entry.is_create and str(entry.slot) in slots:
+                    return True
+        return False
+
+    def _note_growth(self, group: str, entries: Iterable[Reservation]) -> None:
+        """Have what is left be left since it was last admitted to grow: what it made for that is left with it."""
+        for entry in entries:
+            known = None if entry.is_create else self._payers.in_group(group, entry.uid)
+            if known is None or known.gone is None or known.gone >= entry.expires - LIFETIME:
+                continue
+            if self.has_left(entry.uid):
+                self._payers.remember(entry.uid, replace(known, gone=self._now()))
+                self.changed([entry.uid])
 
     def _is_paid(self, uid: str) -> bool:
         """Return True for a stored object that some group pays for."""

@@ -6,10 +6,12 @@ The next controller has never seen them. Their group was promised their creation
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
 from tests.reliability import test_routes_moves
 from tests.reliability.routes import (
     attempt,
@@ -23,7 +25,7 @@ from tests.reliability.routes import (
     of_kind,
     web,
 )
-from tests.reliability.test_routes_moves import Moving
+from tests.reliability.test_routes_moves import Moving, fit
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS
@@ -133,3 +135,57 @@ async def test_pods_are_left_by_a_stateful_set(tenant: Tenant, both: LivePods, m
     await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="next", app="y")))
     await both.settled()
     assert len(await tenant.pods()) == 4
+
+
+async def test_versions_are_left_in_a_full_group(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """What Kubernetes releases is never refused, and the group has no room for it."""
+    await moving.stop()
+    await tenant.create(DEPLOYMENTS, web(tenant, 4))
+    await tenant.running(4)
+    for turn in range(2):
+        [made] = [each for each in await of_deployment(tenant) if each["spec"]["replicas"]]
+        # While it is paused none of the next version adopts the pods.
+        await changed(tenant, DEPLOYMENTS, "web", {"spec": {"paused": True, **image_of(f"next-{turn}")["spec"]}})
+        await tenant.delete(REPLICASETS, made["metadata"]["name"], "Orphan")
+        await gone(tenant, REPLICASETS, made["metadata"]["name"])
+        await changed(tenant, DEPLOYMENTS, "web", {"spec": {"paused": False}})
+        await for_a_while(partial(has_running, tenant, 4 * (turn + 2)), 5)
+    await moving.start()
+    await both.settled(over=99, ever=99)
+
+
+async def test_what_was_left_grows_later_and_is_deleted(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """Its new pods are made more than ten seconds after it was left, and end slowly."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True))
+    await tenant.running(1)
+    await tenant.uses("1")
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    await tenant.uses("1")
+    await moving.stop()
+    await asyncio.sleep(12)
+    [made] = await of_deployment(tenant)
+    await tenant.scale(REPLICASETS, made["metadata"]["name"], 4)
+    await tenant.running(4)
+    await tenant.delete(REPLICASETS, made["metadata"]["name"])
+    await gone(tenant, REPLICASETS, made["metadata"]["name"])
+    await moving.start()
+    await both.settled(quiet=3)
+
+
+async def test_a_workload_is_created_emptied_moved_and_left(
+    tenant: Tenant, both: LivePods, other: str, moving: Moving
+) -> None:
+    """Its pods end slowly, in the group that admitted them."""
+    await moving.stop()
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, name="own", app="own", label=other))
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    await tenant.running(8)
+    await tenant.scale(DEPLOYMENTS, "web", 0)
+    await tenant.running(4)
+    await tenant.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: other}}})
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    await moving.start()
+    await has_no_promise(tenant, tenant.name)
+    await fit(tenant, other, both)

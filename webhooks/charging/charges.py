@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from bizrq.api.review import Request
@@ -44,6 +44,13 @@ class PendingCharge:
         amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
         runs = (self.charge.max_run_time, self.charge.max_run_time_before)
         return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
+
+
+def as_intent(pending: PendingCharge) -> PendingCharge:
+    """Return the charge as one that is only for others to see: it needs no more than before, and lacks nothing."""
+    charge = pending.charge
+    seen = replace(charge, before=charge.demand, is_new=True, roles=(), unspecified={}, unmodelled={})
+    return replace(pending, charge=seen, is_intent=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from bizrq.units.quantity import QuantityError
 from bizrq.units.slot import ReservationError, Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, group_and_version
-from bizrq.workloads.owners import controller_of, named_owner, owner_chain
+from bizrq.workloads.owners import controller_of, named_owner, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import (
     RESELECTING,
@@ -27,6 +27,7 @@ from bizrq.workloads.ownership.payers import (
     PayingOwner,
     anywhere,
     keeps,
+    may_be,
     owner_of_write,
     owner_that_pays,
     paid_by,
@@ -36,6 +37,7 @@ from bizrq.workloads.selectors import keys_of
 from bizrq.workloads.validation import Malformed, expect_list, expect_map, expect_text
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.stored import stored_label
 
 Object = dict[str, Any]
 
@@ -73,15 +75,23 @@ class Payers:
         return self._of_gone_owner(obj, lookup)
 
     def _of_gone_owner(self, obj: Object, lookup: Lookup) -> Paid | None:
-        """Return who paid for the owner of an object that is not stored any more, which nobody has recorded yet."""
+        """Return who paid for the owner of an object that is not stored any more, which nobody has recorded yet.
+
+        Anybody may name its uid. So what names another group itself is that one's.
+        """
         top = obj
         for owner, _, _ in owner_chain(obj, self._context.registry, lookup):
             if not keeps(owner, top):
                 return None
             top = owner
-        uid = str((controller_of(top.get("metadata")) or {}).get("uid", ""))
-        memory = (self._context.payers.get(uid) or self._promised(uid)) if uid else None
-        if memory is None or memory.gone is not None:
+        reference = controller_of(top.get("metadata"))
+        if reference is None:
+            return None
+        uid = str(reference.get("uid"))
+        memory = self._context.payers.get(uid) or self._promised(uid)
+        if memory is None or memory.gone is not None or not may_be(memory, reference, namespace_name(top)):
+            return None
+        if any(stored_label(each) not in (None, memory.group) for each in (obj, top)):
             return None
         return paid_by(obj, self._context.registry, lookup, {uid: replace(memory, gone=_SINCE_NOW)}, anywhere)
 

@@ -28,7 +28,16 @@ from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
-from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, PendingCharge, charge_of, display_name
+from webhooks.charging.charges import (
+    Charges,
+    Counted,
+    Decided,
+    NothingCharged,
+    PendingCharge,
+    as_intent,
+    charge_of,
+    display_name,
+)
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
@@ -224,10 +233,7 @@ class WorkloadCounter:
             return []
         stored = self._before(old, left, lookup) or NO_DEMAND
         held = self._children.with_children(stored, write.adapter, children, lookup).resources
-        charge = replace(
-            entering.charge, demand=held, before=held, is_new=True, roles=(), unspecified={}, unmodelled={}
-        )
-        return [PendingCharge(left, charge, lookup, is_intent=True)]
+        return [as_intent(PendingCharge(left, replace(entering.charge, demand=held), lookup))]
 
     def _label_refused(self, write: WorkloadWrite, paid: Paid | None) -> Denied | None:
         """Refuse a person's change of a child's label to another group than the one that pays.
@@ -275,8 +281,7 @@ class WorkloadCounter:
         if not leaves:
             return Decided(Granted())
         # Whoever looks next has to know who paid, even if no controller sees this write.
-        intent = replace(charge, is_new=True, roles=(), unspecified={}, unmodelled={})
-        return _charges(adapter, [PendingCharge(paid.group, intent, lookup, is_intent=True)])
+        return _charges(adapter, [as_intent(PendingCharge(paid.group, charge, lookup))])
 
     def _is_not_replaced(self, paid: Paid, child: Object, lookup: Lookup) -> bool:
         """Return True where no owner makes another in place of a child that leaves.

@@ -25,7 +25,7 @@ from bizrq.workloads.lookup import ALL_NODES
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.charger import Charger
-from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged
+from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, as_intent
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.known_models import KnownModels
@@ -219,6 +219,8 @@ class WorkloadHandler:
             if self._owner_trust.releases(write.request, write.new, write.old, own.lookup):
                 slot = str(own.charge.slot)
                 log.warning("charged without room: released by its controller", slot=slot, group=own.group)
+                if own.charge.leaves:
+                    await self._charger.charge(write.request, Charges([as_intent(own)], is_final=True), deadline, count)
                 return counted, Granted()
         return counted, verdict
 

@@ -218,7 +218,7 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     if reference is None or not _makes(reference, top, registry):
         return None
     found = remembered.get(str(reference.get("uid")))
-    if found is None or found.gone is None or found.place.split("/")[1] != namespace_name(top):
+    if found is None or found.gone is None or not may_be(found, reference, namespace_name(top)):
         return None
     created = _created(top)
     if created is None or created <= found.gone:
@@ -366,6 +366,15 @@ def _payer(
             group = next((each for each in groups if each is not None and takes(each, namespace)), None)
             found = PayingOwner(owner, group) if group is not None else found
     return found
+
+
+def may_be(memory: Memory, reference: Mapping[str, Any], namespace: str) -> bool:
+    """Return True unless the object whose uid a reference names is remembered with another kind, place or name.
+
+    A line has the uid of a payer, or of an object below it, but the place of the payer alone.
+    """
+    kind, remembered_in, name = memory.place.split("/", 2)
+    return remembered_in == namespace and (kind != reference.get("kind") or name == reference.get("name"))
 
 
 def _makes(reference: Mapping[str, Any], child: Object, registry: Registry) -> bool:

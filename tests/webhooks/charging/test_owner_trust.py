@@ -211,14 +211,19 @@ async def test_a_second_replica_set_of_a_deployment_pays_for_itself(api: Api, ho
 
 
 async def test_what_a_controller_lets_go_of_is_charged_and_never_refused(api: Api, hooks: Hooks) -> None:
-    """The garbage collector would retry for ever; where there is no room, the recount reports it."""
+    """The garbage collector would retry for ever; where there is no room, the recount reports it.
+
+    Who paid is stored all the same.
+    """
     await api.group("nlp", cpu="3", used={"cpu": "2"})
     owner = await api.client.create(DEPLOYMENTS, deployment("web", "nlp", 2))
     first, second = (stored(replica_set(owner, name, 1)) for name in ("first", "second"))
     assert (await hooks.update(first, released(first), user=COLLECTOR))["allowed"]
     assert [str(e.slot) for e in await api.entries("nlp")] == ["replicasets.apps/default/first"]
     assert (await hooks.update(second, released(second), user=COLLECTOR))["allowed"]
-    assert len(await api.entries("nlp")) == 1
+    added = {entry.slot.name: (entry.extra["limits.cpu"], entry.others) for entry in await api.entries("nlp")}
+    says = ("left=Deployment/default/web",)
+    assert added == {"first": (1_000_000_000, says), "second": (0, says)}
     assert "exceeded quota" in message(await hooks.update(second, released(second)))
 
 

@@ -453,6 +453,20 @@ async def test_what_an_owner_had_made_that_is_gone_is_its_groups(api: Api, hooks
     assert "exceeded quota: nlp, requested: limits.cpu=7" in message(await hooks.update(below, grown))
 
 
+@pytest.mark.parametrize("name", ["ghost", "web"])
+async def test_what_names_another_groups_owner_itself_is_not_that_groups(api: Api, hooks: Hooks, name: str) -> None:
+    """By its uid and another name, or by all of it once that is gone: anybody may write that."""
+    await api.group("nlp", cpu="9")
+    await api.group("vision", cpu="4", used={"cpu": "2"})
+    owner = changed(stored(deployment("web", "nlp", 2)), lambda o: o["metadata"].update(name=name))
+    hooks.webhooks.payers.replace("p", "nlp", [payer_line("uid-of-web", Memory("nlp", "Deployment/default/web", 1))])
+    mine = stored(labelled(replica_set(owner, "mine", 2), **{LABEL: "vision"}))
+    grown = changed(mine, lambda o: o["spec"].update(replicas=9))
+    assert "exceeded quota: vision, requested: limits.cpu=7" in message(await hooks.update(mine, grown))
+    assert (await leaving(hooks, mine, released(mine), COLLECTOR))["allowed"]
+    assert await api.entries("nlp") == []
+
+
 async def test_who_paid_is_read_where_the_watch_of_groups_is_behind(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     """The other webhook has stored the reservation of what left a moment ago."""
     await api.group("nlp", cpu="4", used={"cpu": "2"})

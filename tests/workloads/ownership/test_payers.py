@@ -77,6 +77,8 @@ ROWS = [
     ("a ReplicaSet below a Deployment that names no group",
      ["Deployment web uid=d selects=app=web", SET.replace("uid=r", "uid=r label=nlp")], POD, {}, None,
      ("nlp", PayerReason.OWNER, "r")),
+    ("what names the uid of one that is gone, and another name, is not its",
+     [], "ReplicaSet mine uid=m label=vision below=Deployment/ghost/d", LEFT, None, ("vision", PayerReason.LABEL, "m")),
     ("an owner with another uid is none", [WEB, SET.replace("uid=r", "uid=other")], f"{POD} label=vision", {}, None,
      ("vision", PayerReason.LABEL, "p")),
     ("an owner that would not keep it is none", [WEB, SET], "Pod web-1-x uid=p app=no below=ReplicaSet/web-1/r", {},
