@@ -175,6 +175,8 @@ class ReleaseTracker:
     def _find_released(self, group: str, entries: Iterable[Reservation]) -> bool:
         """Remember the payers that reservations state of objects which have left their owners. Return True if any."""
         found: list[str] = []
+        #: By place: many objects may leave one owner.
+        elsewhere: dict[str, bool] = {}
         for entry in entries:
             line = leaving_line(entry)
             if line is None:
@@ -186,19 +188,23 @@ class ReleaseTracker:
                 continue
             obj, known = self._stored(uid), self._payers.get(uid)
             is_left = self.has_left(uid) if obj is None else not self._ownership.is_unpaid(obj)
-            if known is None and is_left and not self._is_promised_elsewhere(group, memory):
+            if known is not None or not is_left:
+                continue
+            if memory.place not in elsewhere:
+                elsewhere[memory.place] = self._is_promised_elsewhere(group, memory.place)
+            if not elsewhere[memory.place]:
                 self._payers.remember(uid, memory)
                 found.append(uid)
         if found:
             self.changed(found)
         return bool(found)
 
-    def _is_promised_elsewhere(self, group: str, memory: Memory) -> bool:
+    def _is_promised_elsewhere(self, group: str, payer: str) -> bool:
         """Return True where another group was promised the creation of a payer: it moved on before anybody saw it.
 
         What was promised holds the pods that it has made by then.
         """
-        kind, namespace, name = memory.place.split("/", 2)
+        kind, namespace, name = payer.split("/", 2)
         slots = [str(Slot(each.resource, namespace, name)) for each in self._registry.adapters if each.kind == kind]
         others = (other for other in self._informers.groups.values() if other.name != group)
         texts = (text for other in others for text in other.status.reservations if any(slot in text for slot in slots))

@@ -27,6 +27,7 @@ from bizrq.workloads.ownership.payers import (
     PayingOwner,
     anywhere,
     keeps,
+    makes,
     may_be,
     owner_of_write,
     owner_that_pays,
@@ -85,7 +86,7 @@ class Payers:
                 return None
             top = owner
         reference = controller_of(top.get("metadata"))
-        if reference is None:
+        if reference is None or not makes(reference, top, self._context.registry):
             return None
         uid = str(reference.get("uid"))
         memory = self._context.payers.get(uid) or self._promised(uid)

@@ -215,7 +215,7 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     if found is not None and found.place != place_of(top):
         return found
     reference = controller_of(top.get("metadata"))
-    if reference is None or not _makes(reference, top, registry):
+    if reference is None or not makes(reference, top, registry):
         return None
     found = remembered.get(str(reference.get("uid")))
     if found is None or found.gone is None or not may_be(found, reference, namespace_name(top)):
@@ -377,7 +377,7 @@ def may_be(memory: Memory, reference: Mapping[str, Any], namespace: str) -> bool
     return remembered_in == namespace and (kind != reference.get("kind") or name == reference.get("name"))
 
 
-def _makes(reference: Mapping[str, Any], child: Object, registry: Registry) -> bool:
+def makes(reference: Mapping[str, Any], child: Object, registry: Registry) -> bool:
     """Return True where an owner of the kind that a reference names makes such objects."""
     group, _ = group_and_version(reference.get("apiVersion"))
     adapter, made = registry.by_kind(group, str(reference.get("kind"))), _kind_of(child)
