@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bizrq.api import payers as wire
 from bizrq.api.group import GroupObject
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.payers import PAYERS
@@ -320,7 +321,10 @@ class RememberedPayers:
             if number not in pages.by_number:
                 self._learned(group.name, await self._pages.create(group, number))
         for number, page in found.pages.items():
-            stored = self.recorded(group.name).by_number[number]
+            stored = self.recorded(group.name).by_number.get(number)
+            if stored is None:
+                # The group may be deleted meanwhile, and its pages with it.
+                raise NotFound(HTTPStatus.NOT_FOUND, "NotFound", f"page {number} of the payers of {group.name} is gone")
             self._learned(group.name, await self._pages.write(group, stored, page, counted_at))
         return found.left_out
 

@@ -97,12 +97,12 @@ class Operator:
         await admitted(patch, self.tenant)
 
     async def delete(self, resource: Resource, *names: str, policy: str = "Background") -> None:
-        """Delete children and wait until they have gone."""
+        """Delete children and wait until they have gone: a garbage collector that learns of new kinds pauses."""
         body = orjson.dumps({"propagationPolicy": policy})
         for name in names:
             await self.client.request("DELETE", resource.path(self.tenant.name, name), body=body)
         for name in names:
-            await eventually(lambda name=name: self._is_gone(resource, name), 60, f"{resource.kind} {name} is gone")
+            await eventually(lambda name=name: self._is_gone(resource, name), 180, f"{resource.kind} {name} is gone")
 
     async def _is_gone(self, resource: Resource, name: str) -> bool:
         try:

@@ -10,13 +10,16 @@ import pytest
 from aiohttp import web
 
 from bizrq.api import payers as wire
+from bizrq.api.group import GroupObject, ObjectMeta
 from bizrq.api.payers import PayersObject
-from bizrq.kube.client import Conflict
+from bizrq.kube.client import Conflict, KubeClient, NotFound
 from bizrq.store.groups import GROUPS
 from bizrq.store.payers import PAYERS
 from bizrq.workloads.ownership import pages
 from bizrq.workloads.ownership.memory import Memory, parse_payers, payer_line
 from controller.watch import remembered
+from controller.watch.payer_pages import PayerPages
+from controller.watch.remembered import DueLines, RememberedPayers
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
 from tests.support.objects import OF_KIND, Object, tfjob
@@ -144,6 +147,19 @@ async def test_a_record_of_an_older_version_loses_no_line_and_is_split(books: Bo
         assert known.keys() == {job["metadata"]["uid"] for job in made}
         assert sum(memory.gone is not None for memory in known.values()) == 1
         assert (await books.read("nlp")).status.payers_pages == 3
+
+
+async def test_a_page_that_goes_with_its_group_before_it_is_written_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch brings its deletion before the answer of its creation: the next try finds no group."""
+    payers = RememberedPayers(KubeClient.__new__(KubeClient), lambda _group, _uids: None)
+    payers.remember("u", Memory("nlp", "Job/default/a", 1))
+
+    async def create(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(PayerPages, "create", create)
+    with pytest.raises(NotFound, match="page 0 of the payers of nlp is gone"):
+        await payers.store(GroupObject(ObjectMeta(name="nlp", uid="g")), DueLines(["u"], []), {}, {})
 
 
 async def test_a_page_that_somebody_deletes_refuses_growth_until_it_is_restored(books: Books) -> None:
