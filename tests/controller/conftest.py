@@ -260,7 +260,7 @@ class Books:
 async def books(tmp_path: Path) -> AsyncIterator[Books]:
     """A bare API server whose clock moves only when the test moves it."""
     clock = Clock(now=datetime(2026, 1, 1, tzinfo=UTC), rate=0)
-    async with Sandbox(controllers=False, clock=clock, bookmark_seconds=0.25) as box:  # noqa: SIM117 the kubeconfig needs the box
+    async with Sandbox(controllers=False, clock=clock, bookmark_seconds=0.1) as box:  # noqa: SIM117 the kubeconfig needs the box
         async with KubeClient.from_kubeconfig(box.write_kubeconfig(tmp_path / "direct")) as client:
             await box.install([*crds.load(), *crds.stand_ins()])
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bizrq-system"}}

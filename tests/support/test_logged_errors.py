@@ -45,6 +45,21 @@ def test_what_is_expected_has_to_come_and_nothing_else() -> None:
         errors.check()
 
 
+def test_what_is_allowed_may_come_from_then_on() -> None:
+    errors = LoggedErrors()
+    with errors.recorded():
+        early.error("drift", group="nlp", drift="pods=1")
+        with pytest.raises(AssertionError, match="drift"):
+            errors.allow("drift: group=nlp,")
+        errors.allow("drift: group=nlp,")
+        errors.check()
+        early.error("drift", group="nlp", drift="pods=1")
+        errors.check()
+        early.error("drift", group="nlp2", drift="pods=1")
+    with pytest.raises(AssertionError, match="nlp2"):
+        errors.check()
+
+
 async def test_a_task_that_failed_unseen_is_collected() -> None:
     async def fails() -> None:
         raise ValueError("of a bug")
