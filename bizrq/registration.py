@@ -388,25 +388,17 @@ def _kinds_that_grow(registry: Registry) -> set[tuple[str, str]]:
     return set[tuple[str, str]]().union(*(a.grows for a in registry.charged))
 
 
-def _families(registry: Registry) -> tuple[list[Adapter], list[Adapter]]:
-    """Return the kinds that pay for what they make, and the charged kinds that they make."""
-    makers = [a for a in registry.charged if a.pays and a.creates]
-    made = set[tuple[str, str]]().union(*(a.creates for a in makers))
-    return makers, [a for a in registry.charged if (a.group, a.kind) in made]
-
-
 def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may leave the owner that pays for them, whatever their labels.
 
     Fails open: the recount counts what is left to the group that paid.
     """
-    makers, children = _families(registry)
-    if not children:
+    if not registry.made:
         return []
-    rules = [_updated(each) for each in children]
+    rules = [_updated(each) for each in registry.made]
     conditions = [
         {"name": "may-leave", "expression": MAY_LEAVE},
-        {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
+        {"name": "made-by-what-pays", "expression": _owned("oldObject", registry.makers)},
     ]
     return [Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)]
 
@@ -440,8 +432,7 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     A workload may pay for such an object, or one that has left it behind, and nothing in the object says so. Few have a
     label of their own. Fails open: the recount counts what they ask for.
     """
-    _, children = _families(registry)
-    rules = [_updated(each) for each in children if (each.group, each.kind) != ("", "Pod")]
+    rules = [_updated(each) for each in registry.made if (each.group, each.kind) != ("", "Pod")]
     if not rules:
         return []
     conditions = [_SPEC_CHANGED, {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}]
@@ -454,9 +445,8 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     Few of these have a label of their own, and the group of their owner pays for them. Fails open: the recount counts
     what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
     """
-    makers, children = _families(registry)
-    grown = _kinds_that_grow(registry)
-    rules = [_written(each) for each in children if (each.group, each.kind) not in grown]
+    makers, grown = registry.makers, _kinds_that_grow(registry)
+    rules = [_written(each) for each in registry.made if (each.group, each.kind) not in grown]
     if not rules:
         return []
     conditions = [

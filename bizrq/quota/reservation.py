@@ -7,7 +7,8 @@ This file alone decides when two entries are of one write, and what the entries 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -201,6 +202,17 @@ def parse_reservation(text: str) -> Reservation:
     # Keep the text that was read: to write it again costs as much as to read it.
     vars(found)["line"] = text
     return found
+
+
+def entries_with(texts: Iterable[str], mark: str) -> Iterator[Reservation]:
+    """Yield the entries whose text contains a mark, but for those that cannot be read: such a group grants nothing.
+
+    A status may have thousands of entries, and to read one takes longer than to look for a few characters.
+    """
+    for text in texts:
+        if mark in text:
+            with suppress(ReservationError, quantity.QuantityError):
+                yield parse_reservation(text)
 
 
 def is_known_format(text: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -18,9 +17,7 @@ from bizrq.api import payers as wire
 from bizrq.api.group import API_GROUP, GroupObject
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.informer import Informer
-from bizrq.quota.reservation import parse_reservation
-from bizrq.units.quantity import QuantityError
-from bizrq.units.slot import ReservationError
+from bizrq.quota.reservation import entries_with
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import (
     GONE_MARK,
@@ -172,13 +169,8 @@ def _texts(found: object) -> list[str]:
 
 
 def _leaving(reservations: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of the payers that reservations state. What cannot be read refuses growth where it is read."""
-    for text in reservations:
-        if LEFT_MARK in text:
-            with suppress(ReservationError, QuantityError):
-                line = leaving_line(parse_reservation(text))
-                if line is not None:
-                    yield line
+    """Yield the lines of the payers that reservations state."""
+    return filter(None, map(leaving_line, entries_with(reservations, LEFT_MARK)))
 
 
 def _page(obj: Mapping[str, Any]) -> str:

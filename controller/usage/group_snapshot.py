@@ -19,6 +19,7 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.devices.dra import CLAIMS, ClaimContext, claim_cost
 from bizrq.workloads.labels import labels_of
+from bizrq.workloads.ownership.payers import place_in
 from bizrq.workloads.validation import Malformed
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
@@ -141,10 +142,9 @@ class GroupSnapshots:
                 by_place.setdefault(line.left.place, []).append(line.counted.cost)
         found: dict[Slot, Resources] = {}
         for slot in {entry.slot for entry in entries if entry.is_create and entry.base}:
-            plural, _, api_group = slot.kind.partition(".")
-            adapter = self._cluster.registry.by_resource(api_group, plural)
+            adapter = self._cluster.registry.of_slot(slot)
             if adapter is not None:
-                found[slot] = total_of(by_place.get(f"{adapter.kind}/{slot.namespace}/{slot.name}", ()))
+                found[slot] = total_of(by_place.get(place_in(slot, adapter), ()))
         return found
 
     def may_drop(self, name: str, usage: GroupUsage, entry: Reservation) -> bool:
@@ -157,10 +157,11 @@ class GroupSnapshots:
             return True
         stored = self._cluster.placements.of(entry.uid)
         if stored.obj is not None:
+            if name not in stored.groups:
+                return True
             payer = self._cluster.ownership.payer_of(stored.obj)
             has_line = self._cluster.payers.in_group(name, entry.uid) is not None
-            is_above = has_line and payer is not None and payer["metadata"]["uid"] in usage.usages
-            return is_above or name not in stored.groups
+            return has_line and payer is not None and payer["metadata"]["uid"] in usage.usages
         return self._cluster.payers.get(entry.uid) is not None or not self._cluster.releases.has_left(entry.uid)
 
     def owner_paid(self, usage: GroupUsage, entries: Iterable[Reservation]) -> list[CountedObject]:

@@ -6,21 +6,19 @@ This file alone decides from when on a group pays for a leftover. `remembered` k
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from bizrq.kube.store import plain, uid_of
-from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
-from bizrq.units.quantity import QuantityError
-from bizrq.units.slot import ReservationError, Slot
+from bizrq.quota.reservation import LIFETIME, Reservation, entries_with
+from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, leaving_line, parse_payer
-from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_of
+from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_in, place_of
 from controller.watch.descendants import Descendants
 from controller.watch.informers import POD, Informers
 from controller.watch.invalidation import DirtySet, Mark
@@ -154,8 +152,7 @@ class ReleaseTracker:
         self._note_growth(group, entries)
         for entry in entries:
             uid, slot = entry.uid, entry.slot
-            plural, _, api_group = slot.kind.partition(".")
-            adapter = self._registry.by_resource(api_group, plural) if entry.is_create else None
+            adapter = self._registry.of_slot(slot) if entry.is_create else None
             if adapter is None or self._payers.in_group(group, uid) is not None or self._stored(uid) is not None:
                 continue
             # What has moved on before it went is remembered by the other group: that pays for what is seen of it.
@@ -165,7 +162,7 @@ class ReleaseTracker:
                 versions = self._unseen.by_workload() if versions is None else versions
                 found = versions.get((slot.namespace, slot.name), ())
                 left = [each for each in found if self._payers.get(each) is None and not self._is_paid(each)]
-            now, place = self._now(), f"{adapter.kind}/{slot.namespace}/{slot.name}"
+            now, place = self._now(), place_in(slot, adapter)
             for each in left:
                 self._payers.remember(each, Memory(group, place, now, now, known.models if known is not None else ()))
             self.changed(left)
@@ -205,15 +202,12 @@ class ReleaseTracker:
         What was promised holds the pods that it has made by then.
         """
         kind, namespace, name = payer.split("/", 2)
-        slots = [str(Slot(each.resource, namespace, name)) for each in self._registry.adapters if each.kind == kind]
+        slots = {Slot(each.resource, namespace, name) for each in self._registry.adapters if each.kind == kind}
         others = (other for other in self._informers.groups.values() if other.name != group)
-        texts = (text for other in others for text in other.status.reservations if any(slot in text for slot in slots))
-        for text in texts:
-            with suppress(ReservationError, QuantityError):
-                entry = parse_reservation(text)
-                if entry.is_create and str(entry.slot) in slots:
-                    return True
-        return False
+        promised = (
+            entry for each in others for entry in entries_with(each.status.reservations, f"/{namespace}/{name} ")
+        )
+        return any(entry.is_create and entry.slot in slots for entry in promised)
 
     def _note_growth(self, group: str, entries: Iterable[Reservation]) -> None:
         """Have what is left be left since it was last admitted to grow: what it made for that is left with it."""

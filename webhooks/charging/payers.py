@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from bizrq.quota.reservation import LIFETIME, parse_reservation
+from bizrq.quota.reservation import LIFETIME, entries_with
 from bizrq.store.groups import GROUPS
 from bizrq.store.payers import KnownPayers
-from bizrq.units.quantity import QuantityError
-from bizrq.units.slot import ReservationError, Slot
+from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of, named_owner, namespace_name, owner_chain
@@ -25,6 +23,7 @@ from bizrq.workloads.ownership.payers import (
     SELECTING,
     Paid,
     PayingOwner,
+    Remembered,
     anywhere,
     keeps,
     makes,
@@ -32,6 +31,7 @@ from bizrq.workloads.ownership.payers import (
     owner_of_write,
     owner_that_pays,
     paid_by,
+    place_in,
     selector_of,
 )
 from bizrq.workloads.selectors import keys_of
@@ -70,10 +70,12 @@ class Payers:
         """Return who else pays for a stored object: an owner, or who paid for it before. None if it pays for itself."""
         if obj is None:
             return None
-        paid = paid_by(obj, self._context.registry, lookup, self._context.payers, anywhere)
-        if paid is not None and paid.is_by_another:
-            return paid
-        return self._of_gone_owner(obj, lookup)
+        return self._by_another(obj, lookup, self._context.payers) or self._of_gone_owner(obj, lookup)
+
+    def _by_another(self, obj: Object, lookup: Lookup, remembered: Remembered) -> Paid | None:
+        """Return who else pays for an object by what is remembered."""
+        paid = paid_by(obj, self._context.registry, lookup, remembered, anywhere)
+        return paid if paid is not None and paid.is_by_another else None
 
     def _of_gone_owner(self, obj: Object, lookup: Lookup) -> Paid | None:
         """Return who paid for the owner of an object that is not stored any more, which nobody has recorded yet.
@@ -94,24 +96,18 @@ class Payers:
             return None
         if any(stored_label(each) not in (None, memory.group) for each in (obj, top)):
             return None
-        return paid_by(obj, self._context.registry, lookup, {uid: replace(memory, gone=_SINCE_NOW)}, anywhere)
+        return self._by_another(obj, lookup, {uid: replace(memory, gone=_SINCE_NOW)})
 
     def _promised(self, uid: str) -> Memory | None:
         """Return the payer of an object whose creation a group was promised for, and that no count has seen."""
         for group in self._context.groups.values():
-            for text in group.status.reservations:
-                if f" uid={uid} " not in text:
-                    continue
-                with suppress(ReservationError, QuantityError):
-                    entry = parse_reservation(text)
-                    plural, _, api_group = entry.slot.kind.partition(".")
-                    kind = self._context.registry.by_resource(api_group, plural) if entry.is_create else None
-                    if kind is not None:
-                        place = f"{kind.kind}/{entry.slot.namespace}/{entry.slot.name}"
-                        return Memory(group.name, place, entry.expires - LIFETIME)
+            for entry in entries_with(group.status.reservations, f" uid={uid} "):
+                kind = self._context.registry.of_slot(entry.slot) if entry.is_create else None
+                if kind is not None:
+                    return Memory(group.name, place_in(entry.slot, kind), entry.expires - LIFETIME)
         return None
 
-    def leaves(self, new: Object, paid: Paid, lookup: Lookup) -> bool:
+    def takes_away(self, new: Object, paid: Paid, lookup: Lookup) -> bool:
         """Return True where a write takes an object away from `paid`, who paid for it until now."""
         after = self.of_stored(new, lookup)
         return after is None or after.payer != paid.payer
@@ -122,14 +118,16 @@ class Payers:
         Its owner may have released it a moment ago, and the reservation of that write says who paid. The groups are
         read only where the watch of them may not have that yet. Raises ApiError, Unreachable.
         """
+        if self._context.registry.of(old) not in self._context.registry.made:
+            # No owner has made it: a Deployment that an autoscaler scales, for example.
+            return None
         version = str(old["metadata"].get("resourceVersion", ""))
         if not version.isdecimal() or self._context.groups.revision >= int(version):
             return None
         known = KnownPayers()
         for group in (await self._context.lists.of(GROUPS, deadline))[0]:
             known.on_group(None, group)
-        paid = paid_by(old, self._context.registry, lookup, known, anywhere)
-        return paid if paid is not None and paid.is_by_another else None
+        return self._by_another(old, lookup, known)
 
     async def may_leave(self, old: Object, new: Object, deadline: Deadline) -> bool:
         """Return True where an update may take an object out of its owner: by its reference, or by its labels.

@@ -273,7 +273,7 @@ class WorkloadCounter:
         if not (is_over and has_same_spec(old, new)):
             demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
         charge = charge_of(adapter, request, new, demand, old, before)
-        if leaves := self._payers.leaves(new, paid, lookup):
+        if leaves := self._payers.takes_away(new, paid, lookup):
             charge = replace(charge, leaves=leaving_parts(paid.place, paid.models))
         if charge.may_need_more():
             whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import (
     Adapter,
     Codes,
@@ -46,6 +47,11 @@ class Registry:
     def by_resource(self, group: str, plural: str) -> Adapter | None:
         return self._by_resource.get((group, plural))
 
+    def of_slot(self, slot: Slot) -> Adapter | None:
+        """Return the kind of the objects of a slot; None for an unknown one, as that of groups."""
+        plural, _, group = slot.kind.partition(".")
+        return self.by_resource(group, plural)
+
     def of(self, obj: Mapping[str, Any]) -> Adapter | None:
         """Return the adapter of an object's group and kind, whatever its version; None for an unknown kind."""
         kind = obj.get("kind")
@@ -80,6 +86,17 @@ class Registry:
     def charged(self) -> tuple[Adapter, ...]:
         """The adapters of the charged kinds, in the order of their declaration."""
         return tuple(a for a in self.adapters if self.is_charged(a))
+
+    @cached_property
+    def makers(self) -> tuple[Adapter, ...]:
+        """The charged kinds that pay for what they make."""
+        return tuple(a for a in self.charged if a.pays and a.creates)
+
+    @cached_property
+    def made(self) -> tuple[Adapter, ...]:
+        """The charged kinds that the makers make."""
+        kinds = set[GroupKind]().union(*(a.creates for a in self.makers))
+        return tuple(a for a in self.charged if (a.group, a.kind) in kinds)
 
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
@@ -330,6 +331,11 @@ def selector_of(owner: Object) -> dict[str, Any]:
 def place_of(obj: Object) -> str:
     metadata = obj.get("metadata") or {}
     return f"{obj.get('kind')}/{namespace_name(obj)}/{metadata.get('name', '')}"
+
+
+def place_in(slot: Slot, adapter: Adapter) -> str:
+    """Return the place of a payer of this kind, by its slot."""
+    return f"{adapter.kind}/{slot.namespace}/{slot.name}"
 
 
 def _kept_by(obj: Object, registry: Registry, lookup: Lookup) -> Iterator[tuple[dict[str, Any], Adapter, GroupKind]]:

@@ -483,6 +483,25 @@ async def test_who_paid_is_read_where_the_watch_of_groups_is_behind(api: Api, ho
     proxy.thaw(GROUPS.path())
 
 
+async def test_no_groups_are_read_for_what_no_owner_makes(api: Api, hooks: Hooks, proxy: Proxy) -> None:
+    """An autoscaler may scale a Deployment of no group at any time. A StatefulSet may be what an operator's made."""
+    await api.group("nlp", cpu="4")
+    proxy.freeze(GROUPS.path())
+    listed: list[str] = []
+
+    async def note(line: str) -> None:
+        if line.startswith(f"GET {GROUPS.path()}?") and "watch" not in line:
+            listed.append(line)
+
+    proxy.before.append(note)
+    for kind, lists in ((DEPLOYMENTS, 0), (STATEFULSETS, 1)):
+        made = await api.client.create(kind, {**deployment("web", None, 2), "kind": kind.kind})
+        grown = changed(made, lambda o: o["spec"].update(replicas=9))
+        assert (await hooks.update(made, grown, resource=kind))["allowed"]
+        assert len(listed) == lists
+    proxy.thaw(GROUPS.path())
+
+
 async def test_a_label_that_no_selector_uses_changes_without_a_read(api: Api, hooks: Hooks, proxy: Proxy) -> None:
     """As in the election of a leader: after the first look at an owner none is needed."""
     await api.group("nlp", cpu="2", used={"cpu": "2"})
