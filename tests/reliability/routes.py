@@ -167,6 +167,10 @@ async def used(client: KubeClient, name: str) -> str:
     return str((wire.from_dict(await client.get(GROUPS, name)).status.used or {})["limits.cpu"])
 
 
+async def cores(tenant: Tenant, name: str) -> int:
+    return int(await used(tenant.admin, name))
+
+
 async def gone(tenant: Tenant, resource: Resource, name: str) -> None:
     async def is_gone() -> bool:
         with contextlib.suppress(ApiError):

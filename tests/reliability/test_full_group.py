@@ -18,7 +18,14 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import FAIL, STOP_SECONDS
 from tests.reliability.full_group import admitted, briefly, rests
-from tests.reliability.routes import DAY, of_deployment, of_kind, pod, web
+from tests.reliability.routes import (
+    DAY,
+    STRATEGIC,
+    of_deployment,
+    of_kind,
+    pod,
+    web,
+)
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
@@ -27,8 +34,6 @@ from tests.support.serving import Parts
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant, tenant_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 async def at_once(request: Awaitable[object]) -> None:

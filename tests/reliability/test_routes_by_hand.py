@@ -17,6 +17,7 @@ from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
     attempt,
     attempts,
+    cores,
     counted,
     for_a_while,
     gone,
@@ -26,7 +27,6 @@ from tests.reliability.routes import (
     pod,
     ray_cluster,
     replica_set,
-    used,
     web,
 )
 from tests.support.cluster import eventually
@@ -48,10 +48,6 @@ from tests.support.tenant import Tenant
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MANY, ROUNDS = 12, 4
-
-
-async def cores(tenant: Tenant, name: str) -> int:
-    return int(await used(tenant.admin, name))
 
 
 @pytest_asyncio.fixture(loop_scope="module")

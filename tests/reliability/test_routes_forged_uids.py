@@ -11,11 +11,18 @@ from functools import partial
 
 import pytest
 
-from bizrq.api import group as wire
-from bizrq.store.groups import GROUPS
 from tests.reliability import test_routes_moves
-from tests.reliability.routes import attempt, for_a_while, gone, has_running, owned, replica_set, web
-from tests.reliability.test_routes_moves import Moving, millicores, use
+from tests.reliability.routes import (
+    attempt,
+    cores,
+    for_a_while,
+    gone,
+    has_running,
+    owned,
+    replica_set,
+    web,
+)
+from tests.reliability.test_routes_moves import Moving, use
 from tests.support.live_pods import LivePods
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS, Object
 from tests.support.tenant import Tenant
@@ -25,11 +32,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 moving, parts, other = test_routes_moves.moving, test_routes_moves.parts, test_routes_moves.other
 #: The garbage collector cannot look for an owner in a version that nobody serves, so that the reference stays.
 NOWHERE = "apps/v9"
-
-
-async def cores(tenant: Tenant, name: str) -> int:
-    status = wire.from_dict(await tenant.admin.get(GROUPS, name)).status
-    return millicores(str((status.used or {})["limits.cpu"])) // 1000
 
 
 async def victim(tenant: Tenant, other: str, replicas: int, own: int = 0) -> Object:

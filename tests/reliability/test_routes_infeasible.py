@@ -8,7 +8,12 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, pod, web
+from tests.reliability.routes import (
+    STRATEGIC,
+    attempt,
+    pod,
+    web,
+)
 from tests.support.cluster import Cluster
 from tests.support.objects import DEPLOYMENTS, PODS, Object
 from tests.support.tenant import Tenant
@@ -35,10 +40,9 @@ async def test_a_pod_is_resized_after_what_was_infeasible(cluster: Cluster, tena
     await tenant.uses("4")
 
     async def resized(change: Object) -> Object:
-        kind = "application/strategic-merge-patch+json"
         # The role `edit` does not have it; an autoscaler does, whose limits the tenant writes.
         return await tenant.admin.patch(
-            PODS, "p", change, namespace=tenant.name, subresource="resize", content_type=kind
+            PODS, "p", change, namespace=tenant.name, subresource="resize", content_type=STRATEGIC
         )
 
     stored = await resized(resize(cpu="1", memory="128Mi"))

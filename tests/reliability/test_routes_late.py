@@ -20,6 +20,7 @@ from bizrq.store.reference_resolver import WATCHED
 from bizrq.workloads.labels import LABEL
 from tests.reliability.conftest import end_pods
 from tests.reliability.routes import (
+    STRATEGIC,
     attempt,
     attempts,
     for_a_while,
@@ -272,8 +273,7 @@ async def test_a_template_is_enlarged_while_what_refers_to_it_is_scaled(tenant: 
 
 
 def resized(tenant: Tenant, cpu: str) -> Awaitable[Object]:
-    strategic = "application/strategic-merge-patch+json"
-    return tenant.client.patch(DEPLOYMENTS, "shape", image_of("i", cpu), namespace=tenant.name, content_type=strategic)
+    return tenant.client.patch(DEPLOYMENTS, "shape", image_of("i", cpu), namespace=tenant.name, content_type=STRATEGIC)
 
 
 def scaled(tenant: Tenant, replicas: int) -> Awaitable[Object]:

@@ -20,6 +20,7 @@ from bizrq.workloads.labels import MODEL_LABELS
 from tests.reliability.routes import (
     attempt,
     attempts,
+    changed,
     for_a_while,
     gone,
     has_running,
@@ -39,7 +40,6 @@ from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Te
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
-STRATEGIC = "application/strategic-merge-patch+json"
 #: How long an honest user waits at most.
 PATIENCE = 5.0
 
@@ -50,7 +50,7 @@ def surging(surge: Any, unavailable: Any = 0) -> Object:
 
 async def set_image(tenant: Tenant, name: str, value: str) -> None:
     body = image_of(value)
-    await attempt(tenant.client.patch(DEPLOYMENTS, name, body, namespace=tenant.name, content_type=STRATEGIC))
+    await changed(tenant, DEPLOYMENTS, name, body)
 
 
 # Surge.
@@ -60,7 +60,7 @@ async def stall(tenant: Tenant, name: str = "web", image: str = "v2") -> None:
     """Begin a rollout whose new pods never get a node, and pause it."""
     body = image_of(image)
     body["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.org/never"}]
-    await attempt(tenant.client.patch(DEPLOYMENTS, name, body, namespace=tenant.name, content_type=STRATEGIC))
+    await changed(tenant, DEPLOYMENTS, name, body)
     await for_a_while(lambda: two_versions(tenant))
     await attempt(tenant.patch(DEPLOYMENTS, name, {"spec": {"paused": True}}))
 
@@ -252,7 +252,7 @@ def shrunk(cpu: str = "1m") -> Object:
 
 
 async def shrink(tenant: Tenant, resource: Resource, name: str) -> None:
-    await attempt(tenant.client.patch(resource, name, shrunk(), namespace=tenant.name, content_type=STRATEGIC))
+    await changed(tenant, resource, name, shrunk())
 
 
 @pytest.mark.parametrize("resource", [REPLICATION_CONTROLLERS, REPLICASETS, STATEFULSETS], ids=lambda each: each.kind)
@@ -301,7 +301,7 @@ async def test_a_template_shrinks_under_a_stalled_rollout(tenant: Tenant, live: 
         await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
         gated = shrunk()
         gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.org/never"}]
-        await attempt(tenant.client.patch(DEPLOYMENTS, name, gated, namespace=tenant.name, content_type=STRATEGIC))
+        await changed(tenant, DEPLOYMENTS, name, gated)
     await live.settled(over=1, ever=1)
 
 

@@ -14,8 +14,10 @@ import pytest
 
 from bizrq.kube.client import Resource
 from tests.reliability.routes import (
+    STRATEGIC,
     attempt,
     attempts,
+    changed,
     for_a_while,
     gone,
     has_running,
@@ -31,7 +33,6 @@ from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STRATEGIC = "application/strategic-merge-patch+json"
 #: Cores of a pod of the large template: no group here has so many.
 LARGE = "10"
 
@@ -49,7 +50,7 @@ async def observed(tenant: Tenant, resource: Resource, name: str = "web") -> Non
 async def shrink(tenant: Tenant, resource: Resource, **spec: Any) -> None:
     change = image_of("small", "1m")
     change["spec"].update(spec)
-    await attempt(tenant.client.patch(resource, "web", change, namespace=tenant.name, content_type=STRATEGIC))
+    await changed(tenant, resource, "web", change)
     await observed(tenant, resource)
 
 
@@ -204,8 +205,8 @@ async def once_room(tenant: Tenant, change: dict[str, Any]) -> None:
     """Change the StatefulSet once the pods have gone that were replaced."""
 
     async def is_changed() -> bool:
-        changed = tenant.client.patch(STATEFULSETS, "web", change, namespace=tenant.name, content_type=STRATEGIC)
-        return await attempt(changed) is None
+        request = tenant.client.patch(STATEFULSETS, "web", change, namespace=tenant.name, content_type=STRATEGIC)
+        return await attempt(request) is None
 
     assert await for_a_while(is_changed, 30)
 

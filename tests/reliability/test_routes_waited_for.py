@@ -17,6 +17,7 @@ from bizrq.kube.client import KubeClient, Resource
 from tests.reliability.routes import (
     attempt,
     attempts,
+    changed,
     for_a_while,
     has_running,
     image_of,
@@ -80,9 +81,7 @@ async def test_pods_of_a_paused_deployment_that_recreates(tenant: Tenant, live: 
     await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True, strategy={"type": "Recreate"}))
     await tenant.running(4)
     await attempt(tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}}))
-    merge = "application/strategic-merge-patch+json"
-    change = tenant.client.patch(DEPLOYMENTS, "web", image_of("other"), namespace=tenant.name, content_type=merge)
-    await attempt(change)
+    await changed(tenant, DEPLOYMENTS, "web", image_of("other"))
     for _ in range(ROUNDS):
         await delete_fresh(tenant, live)
     await live.settled(over=4, ever=8)

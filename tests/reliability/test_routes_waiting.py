@@ -13,7 +13,16 @@ import pytest
 
 from bizrq.api import group as wire
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, attempts, for_a_while, has_running, image_of, of_kind, web
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    changed,
+    for_a_while,
+    has_running,
+    image_of,
+    of_kind,
+    web,
+)
 from tests.support import nodes
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, PODS
@@ -21,7 +30,6 @@ from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STRATEGIC = "application/strategic-merge-patch+json"
 ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 RECREATE = {"type": "Recreate", "rollingUpdate": None}
 #: In nanoseconds just more than 2**63: the API server's deletionTimestamp is 292 years ago.
@@ -33,8 +41,7 @@ async def strategy(tenant: Tenant, value: Any) -> None:
 
 
 async def set_image(tenant: Tenant, value: str) -> None:
-    change = tenant.client.patch(DEPLOYMENTS, "web", image_of(value), namespace=tenant.name, content_type=STRATEGIC)
-    await attempt(change)
+    await changed(tenant, DEPLOYMENTS, "web", image_of(value))
 
 
 async def test_a_deployment_recreates_and_rolls_by_turns(tenant: Tenant, live: LivePods) -> None:

@@ -14,6 +14,7 @@ from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
+from tests.reliability.routes import STRATEGIC
 from tests.support.cluster import Cluster, eventually, has_kinds, refusal
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, deployment, group, template
 from tests.support.serving import Parts
@@ -322,8 +323,7 @@ async def test_a_pod_that_is_resized_is_charged_whoever_pays_for_it(team: Team, 
 
 async def resize(team: Team, name: str, cpu: str) -> None:
     change = {"spec": {"containers": [{"name": "c", "resources": {k: {"cpu": cpu} for k in ("limits", "requests")}}]}}
-    kind = "application/strategic-merge-patch+json"
-    await team.client.patch(PODS, name, change, namespace=team.name, subresource="resize", content_type=kind)
+    await team.client.patch(PODS, name, change, namespace=team.name, subresource="resize", content_type=STRATEGIC)
 
 
 # Another group's label, another API version.

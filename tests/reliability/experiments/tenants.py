@@ -22,7 +22,17 @@ from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from sandbox.kubelet import STOP_SECONDS
-from tests.reliability.routes import attempt, image_of, of_kind, owned, pod, replica_set, web
+from tests.reliability.routes import (
+    STRATEGIC,
+    attempt,
+    changed,
+    image_of,
+    of_kind,
+    owned,
+    pod,
+    replica_set,
+    web,
+)
 from tests.reliability.stage import Ground, Outcome, under_way
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods, Sample
@@ -42,7 +52,6 @@ PATIENCE = 5.0
 CUTS = 60
 KINDS = (DEPLOYMENTS, REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS, JOBS)
 SCALED = (DEPLOYMENTS, REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS)
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Step(NamedTuple):
@@ -170,7 +179,7 @@ class Play:
             cpu = (None, None, "1", "2", "1m")[step.c // 11 % 5]
             body = image_of(f"i{step.a}", cpu)
             name = obj["metadata"]["name"]
-            await attempt(tenant.client.patch(resource, name, body, namespace=tenant.name, content_type=STRATEGIC))
+            await changed(tenant, resource, name, body)
 
     async def relabels(self, step: Step) -> None:
         if (found := await self.workload(step, (*KINDS, REPLICASETS, REPLICASETS))) is not None:
