@@ -92,13 +92,19 @@ class Movers(Team):
             await self.observe(kind, name)
 
     async def move(self, group: str | None, name: str = "web", kind: Resource = DEPLOYMENTS, **more: Any) -> None:
-        """Move a workload as admission does: with an entry for its demand, if it has any."""
+        """Move a workload, with no entry for it: as admission does where it asks for nothing.
+
+        With a demand, the groups may hold less than it until both are counted: `move_for` promises it.
+        """
         self.least = float("inf")
         change = {"metadata": {"labels": {LABEL: group}}, **more}
         await self.books.client.patch(kind, name, change, namespace="default")
 
     async def move_for(self, group: str, replicas: int) -> None:
-        """Move the Deployment with so many replicas of a core each, which the group has promised."""
+        """Move the Deployment with so many replicas of a core each, which the group has promised, as admission does.
+
+        The demand pays for pods once the Deployment's controller has observed it.
+        """
         at = (await self.books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]
         await self.books.promise(group, move_of(at, f"cpu={replicas}"))
         await self.move(group, spec={"replicas": replicas})
@@ -853,7 +859,8 @@ async def test_a_pod_that_went_along_and_is_ended_takes_the_place_of_one_that_is
         below = await team.change(REPLICASETS, "web-1", replicas=4)
         pods = await team.pods("old", below, 4, terminationGracePeriodSeconds=DAY)
         await team.uses("4")
-        await team.move("vision", spec={"replicas": 2})
+        await team.move_for("vision", 2)
+        await team.observe(DEPLOYMENTS, "web")
         await team.holds(nlp="2", vision="2")
         await team.change(REPLICASETS, "web-1", replicas=2)
         await team.delete(*pods[:2])
