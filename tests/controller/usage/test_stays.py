@@ -435,6 +435,29 @@ class Late:
         return web.json_response({"kind": "Status", "code": 503}, status=503) if is_read else None
 
 
+@pytest.mark.parametrize(("late", "meanwhile"), [("nlp", {"vision": "4"}), ("vision", {"nlp": "2"})])
+async def test_a_move_that_is_promised_is_charged_whichever_group_is_counted_first(
+    books: Books, late: str, meanwhile: dict[str, str]
+) -> None:
+    """The pods that the demand pays for leave the one group only with an entry in the other, or counted there."""
+    held = Held(late)
+    books.box.faults.append(held)
+    async with movers(books) as (team, _):
+        web, _ = await team.deployment(4)
+        below = await team.change(REPLICASETS, "web-1", replicas=4)
+        await team.pods("old", below, 4)
+        await team.uses("4")
+        await books.promise("vision", move_of(web["metadata"], "cpu=2"))
+        async with held:
+            await books.create(deployment("more", late, 0))
+            await held.waits()
+            await team.move("vision", spec={"replicas": 2})
+            await team.observe(DEPLOYMENTS, "web")
+            await team.holds(**meanwhile)
+        await team.holds_still(nlp="2", vision="2")
+        assert team.least >= 4
+
+
 @pytest.mark.parametrize("writes", range(7))
 async def test_at_every_write_at_which_a_controller_is_killed_all_that_runs_is_charged(
     books: Books, writes: int
