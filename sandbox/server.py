@@ -41,7 +41,7 @@ class Sandbox:
     tls: serve https, with a certificate of a CA that the kubeconfig names (`box.ca`). kubectl sends its token over
     https only.
     controllers: run the stand-ins for workload controllers, scheduler, kubelet and garbage collector.
-    bookmark_seconds: the interval of a watch's bookmarks; within a minute they come only with a new revision.
+    bookmark_seconds: bookmarks come so long after a change, and each minute in any case.
     `box.faults` see every request first: one that returns a response answers it, one that sleeps delays it, one that
     returns None lets it pass.
     """

@@ -19,7 +19,7 @@ from sandbox import lifecycle, tables
 from sandbox.api import Api, Selection
 from sandbox.kinds import Resource
 from sandbox.status import ApiError, FieldError, bad_request, expired, forbidden_field, invalid, method_not_allowed
-from sandbox.storage import ADDED, DELETED, MODIFIED, Compacted, Event, Item
+from sandbox.storage import ADDED, DELETED, MODIFIED, Compacted, Event, Item, Kind
 
 Json = dict[str, Any]
 
@@ -37,6 +37,10 @@ class Watches:
         self._closing = False
         self._wakers: set[asyncio.Event] = set()
         self._transports: set[asyncio.Transport] = set()
+        #: How often bookmarks have come due, and whether the timer for the next time is running.
+        self._due = 0
+        self._is_running = False
+        api.store.listeners.append(self._changed)
 
     @property
     def count(self) -> int:
@@ -44,6 +48,24 @@ class Watches:
 
     def close(self) -> None:
         self._closing = True
+        self._wake()
+
+    def _changed(self, kind: Kind, event: Event) -> None:
+        if self._wakers:
+            self._start_timer()
+
+    def _start_timer(self) -> None:
+        """Have bookmarks come due some time after a change: all watches have one timer."""
+        if not self._is_running:
+            self._is_running = True
+            asyncio.get_running_loop().call_later(self._bookmark_seconds, self._come_due)
+
+    def _come_due(self) -> None:
+        self._is_running = False
+        self._due += 1
+        self._wake()
+
+    def _wake(self) -> None:
         for waker in self._wakers:
             waker.set()
 
@@ -111,8 +133,9 @@ class Watches:
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        next_bookmark, bookmarked = loop.time() + self._bookmark_seconds, version
-        sure = loop.time() + _LATEST
+        seen, bookmarked, sure = self._due, version, loop.time() + _LATEST
+        if version < self._api.store.revision:
+            self._start_timer()
         while not self._closing:
             waker.clear()
             try:
@@ -127,13 +150,12 @@ class Watches:
             now = loop.time()
             if now >= end or not self._api.kinds.serves(stream.resource):
                 return
-            if bookmarks and now >= next_bookmark:
-                next_bookmark = now + self._bookmark_seconds
-                if version > bookmarked or now >= sure:
-                    await response.write(stream.bookmark(version))
-                    bookmarked, sure = version, now + _LATEST
+            if bookmarks and ((self._due > seen and version > bookmarked) or now >= sure):
+                await response.write(stream.bookmark(version))
+                bookmarked, sure = version, now + _LATEST
+            seen = self._due
             try:
-                async with asyncio.timeout_at(min(end, next_bookmark) if bookmarks else end):
+                async with asyncio.timeout_at(min(end, sure) if bookmarks else end):
                     await waker.wait()
             except TimeoutError:
                 continue
