@@ -232,7 +232,7 @@ def is_plain(charge: Charge) -> bool:
         and charge.pending_write is None
         and charge.room is None
         and not (charge.is_grant or charge.is_shared or charge.slot.is_shared or charge.is_child)
-        and not (charge.read_versions or charge.adopts or charge.before or charge.templates or charge.leaves)
+        and not (charge.read_versions or charge.adopts or charge.before or charge.templates or charge.leaving)
     )
 
 

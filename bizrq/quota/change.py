@@ -79,7 +79,7 @@ class Charge:
 
     `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
     will adopt. `templates` are claim templates that the object comes to name: its entry says so to their writes.
-    `leaves` are the parts of the entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
+    `leaving` are the parts of the entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
     depends on the entries of the children that came before. `children` are the kinds of objects whose creates are
@@ -115,7 +115,7 @@ class Charge:
     children: frozenset[str] = frozenset()
     adopts: Resources = field(default_factory=dict)
     templates: frozenset[str] = frozenset()
-    leaves: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
     older: Sequence[OlderVersion] = ()
     because_older: Resources = field(default_factory=dict)
 

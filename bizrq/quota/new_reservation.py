@@ -46,7 +46,7 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
 
 
 def _other_parts(stored: Iterable[str], charge: Charge) -> tuple[str, ...]:
-    return with_parts(with_templates(stored, charge.templates), charge.leaves)
+    return with_parts(with_templates(stored, charge.templates), charge.leaving)
 
 
 def base_held(account: Account, charge: Charge) -> Resources:

@@ -27,7 +27,7 @@ from bizrq.workloads.ownership.payers import (
     anywhere,
     keeps,
     makes,
-    may_be,
+    matches_reference,
     owner_of_write,
     owner_that_pays,
     paid_by,
@@ -92,7 +92,7 @@ class Payers:
             return None
         uid = str(reference.get("uid"))
         memory = self._context.payers.get(uid) or self._promised(uid)
-        if memory is None or memory.gone is not None or not may_be(memory, reference, namespace_name(top)):
+        if memory is None or memory.gone is not None or not matches_reference(memory, reference, namespace_name(top)):
             return None
         if any(stored_label(each) not in (None, memory.group) for each in (obj, top)):
             return None

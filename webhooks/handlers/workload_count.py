@@ -273,12 +273,13 @@ class WorkloadCounter:
         if not (is_over and has_same_spec(old, new)):
             demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
         charge = charge_of(adapter, request, new, demand, old, before)
-        if leaves := self._payers.takes_away(new, paid, lookup):
-            charge = replace(charge, leaves=leaving_parts(paid.place, paid.models))
+        is_taken = self._payers.takes_away(new, paid, lookup)
+        if is_taken:
+            charge = replace(charge, leaving=leaving_parts(paid.place, paid.models))
         if charge.may_need_more():
             whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
             return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])
-        if not leaves:
+        if not is_taken:
             return Decided(Granted())
         # Whoever looks next has to know who paid, even if no controller sees this write.
         return _charges(adapter, [as_intent(PendingCharge(paid.group, charge, lookup))])

@@ -219,7 +219,7 @@ class WorkloadHandler:
             if self._owner_trust.releases(write.request, write.new, write.old, own.lookup):
                 slot = str(own.charge.slot)
                 log.warning("charged without room: released by its controller", slot=slot, group=own.group)
-                if own.charge.leaves:
+                if own.charge.leaving:
                     await self._charger.charge(write.request, Charges([as_intent(own)], is_final=True), deadline, count)
                 return counted, Granted()
         return counted, verdict

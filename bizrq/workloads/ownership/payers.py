@@ -219,7 +219,7 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     if reference is None or not makes(reference, top, registry):
         return None
     found = remembered.get(str(reference.get("uid")))
-    if found is None or found.gone is None or not may_be(found, reference, namespace_name(top)):
+    if found is None or found.gone is None or not matches_reference(found, reference, namespace_name(top)):
         return None
     created = _created(top)
     if created is None or created <= found.gone:
@@ -374,7 +374,7 @@ def _payer(
     return found
 
 
-def may_be(memory: Memory, reference: Mapping[str, Any], namespace: str) -> bool:
+def matches_reference(memory: Memory, reference: Mapping[str, Any], namespace: str) -> bool:
     """Return True unless the object whose uid a reference names is remembered with another kind, place or name.
 
     A line has the uid of a payer, or of an object below it, but the place of the payer alone.
