@@ -138,6 +138,8 @@ class Watches:
             self._start_timer()
         while not self._closing:
             waker.clear()
+            # As of before anything is sent: what comes due meanwhile is for the next round.
+            due = self._due
             try:
                 events = self._api.store.events(stream.resource.store, version)
             except Compacted as compacted:
@@ -150,10 +152,10 @@ class Watches:
             now = loop.time()
             if now >= end or not self._api.kinds.serves(stream.resource):
                 return
-            if bookmarks and ((self._due > seen and version > bookmarked) or now >= sure):
+            if bookmarks and ((due > seen and version > bookmarked) or now >= sure):
                 await response.write(stream.bookmark(version))
                 bookmarked, sure = version, now + _LATEST
-            seen = self._due
+            seen = due
             try:
                 async with asyncio.timeout_at(min(end, sure) if bookmarks else end):
                     await waker.wait()
