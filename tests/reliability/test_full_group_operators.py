@@ -102,11 +102,16 @@ class Operator:
         for name in names:
             await self.client.request("DELETE", resource.path(self.tenant.name, name), body=body)
         for name in names:
-            await eventually(lambda name=name: self._is_gone(resource, name), 180, f"{resource.kind} {name} is gone")
+            stored: list[Object] = []
+            await eventually(
+                lambda name=name, stored=stored: self._is_gone(resource, name, stored),
+                180,
+                lambda name=name, stored=stored: f"{resource.kind} {name} is gone, not {stored[-1]}",
+            )
 
-    async def _is_gone(self, resource: Resource, name: str) -> bool:
+    async def _is_gone(self, resource: Resource, name: str, stored: list[Object]) -> bool:
         try:
-            await self.client.get(resource, name, self.tenant.name)
+            stored[:] = [await self.client.get(resource, name, self.tenant.name)]
         except NotFound:
             return True
         return False

@@ -23,6 +23,8 @@ from tests.support.objects import NODES, PODS, Object
 
 NODE = "stand-in"
 _HEARTBEAT = 10.0
+#: Seconds after which it reads all pods again: a watch may have missed one.
+_RELIST = 30
 
 
 class Agent:
@@ -30,19 +32,14 @@ class Agent:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._tasks: set[asyncio.Task[None]] = set()
         #: The pods that are being worked on, and the version of each that came meanwhile.
         self._busy: dict[str, Object | None] = {}
 
     async def run(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._watch())
-                group.create_task(self._beat())
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Work until cancelled; raises what ended any part of it."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat())
+            await self._watch(group)
 
     async def _beat(self) -> None:
         while True:
@@ -56,28 +53,28 @@ class Agent:
                 await self._client.patch(NODES, NODE, {"spec": {"taints": None}})
             await asyncio.sleep(_HEARTBEAT)
 
-    async def _watch(self) -> None:
+    async def _watch(self, group: asyncio.TaskGroup) -> None:
         while True:
             try:
                 items, version = await self._client.list(PODS)
                 for item in items:
-                    self._take(item)
-                async with contextlib.aclosing(self._client.watch(PODS, resource_version=version)) as events:
+                    self._take(group, item)
+                async with contextlib.aclosing(
+                    self._client.watch(PODS, resource_version=version, timeout_seconds=_RELIST)
+                ) as events:
                     async for what, obj in events:
                         if what in ("ADDED", "MODIFIED"):
-                            self._take(obj)
+                            self._take(group, obj)
             except (ApiError, Unreachable):
                 await asyncio.sleep(0.1)
 
-    def _take(self, pod: Object) -> None:
+    def _take(self, group: asyncio.TaskGroup, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._busy:
             self._busy[uid] = pod
             return
         self._busy[uid] = None
-        task = asyncio.create_task(self._work(uid, pod))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        group.create_task(self._work(uid, pod))
 
     async def _work(self, uid: str, pod: Object) -> None:
         latest: Object | None = pod
@@ -181,6 +178,7 @@ async def agent(client: KubeClient) -> AsyncIterator[Agent]:
         yield running
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
         with contextlib.suppress(NotFound):
             await client.delete(NODES, NODE)
