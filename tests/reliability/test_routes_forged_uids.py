@@ -18,13 +18,15 @@ from tests.reliability.routes import (
     for_a_while,
     gone,
     has_running,
+    of_deployment,
     owned,
+    pod,
     replica_set,
     web,
 )
 from tests.reliability.test_routes_moves import Moving, use
 from tests.support.live_pods import LivePods
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS, Object
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICASETS, Object
 from tests.support.tenant import Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -100,6 +102,30 @@ async def test_the_reference_goes(tenant: Tenant, both: LivePods, other: str, mo
     assert await cores(tenant, other) == 3
     await tenant.create(DEPLOYMENTS, web(tenant, 1, name="theirs", app="theirs", label=other))
     await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="fill", app="fill")))
+    await for_a_while(partial(has_running, tenant, 8), 3)
+    await both.settled()
+    assert await cores(tenant, other) == 4
+
+
+@pytest.mark.parametrize(("of", "kind"), [("the Deployment", "ReplicaSet"), ("its ReplicaSet", "Job")])
+async def test_it_goes_and_pods_name_another_kind(
+    tenant: Tenant, both: LivePods, other: str, moving: Moving, of: str, kind: str
+) -> None:
+    """The other group is full, and the tenant's own but for one core. The kind that is named makes pods."""
+    paying = await victim(tenant, other, 1, own=3)
+    if of == "its ReplicaSet":
+        [paying] = await of_deployment(tenant, "victim")
+    version = {"ReplicaSet": NOWHERE, "Job": "batch/v9"}[kind]
+    for name in ("p0", "p1", "p2"):
+        await tenant.create(PODS, owned(pod(tenant, name), kind, "ghost", paying["metadata"]["uid"], version))
+    await use(tenant, **{tenant.name: "3", other: "4"})
+    await tenant.delete(DEPLOYMENTS, "victim")
+    await gone(tenant, DEPLOYMENTS, "victim")
+    await tenant.running(6)
+    await asyncio.sleep(3)
+    await use(tenant, **{tenant.name: "3", other: "3"})
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="fill", app="fill")))
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, name="theirs", app="theirs", label=other))
     await for_a_while(partial(has_running, tenant, 8), 3)
     await both.settled()
     assert await cores(tenant, other) == 4
