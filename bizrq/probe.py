@@ -10,6 +10,7 @@ from typing import Any, Final
 from bizrq.api import group as wire
 from bizrq.api.review import Request
 from bizrq.quota.verdict import Denied, Reason
+from bizrq.workloads.kinds.declaration import DEPLOYMENT
 from bizrq.workloads.labels import LABEL, labels_of
 from bizrq.workloads.validation import Malformed
 
@@ -51,7 +52,7 @@ def is_refused_probe(request: Request, denied: Denied) -> bool:
     if (request.kind.group, request.kind.kind) == (wire.API_GROUP, wire.KIND):
         spec = sent.get("spec")
         return denied.reason is Reason.BAD_HARD and isinstance(spec, dict) and spec.get("hard") == _UNKNOWN
-    if (request.kind.group, request.kind.kind) != ("apps", "Deployment") or denied.reason is not Reason.NO_GROUP:
+    if (request.kind.group, request.kind.kind) != DEPLOYMENT or denied.reason is not Reason.NO_GROUP:
         return False
     try:
         return labels_of(sent) == {LABEL: NAME}

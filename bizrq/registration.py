@@ -22,7 +22,7 @@ from bizrq.quota import reservation
 from bizrq.settings import Settings
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices import hami
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 from bizrq.workloads.ownership.takeover import NOTES
@@ -209,7 +209,7 @@ def made_for_payer(registry: Registry) -> str:
     Everything else that they make pays for itself. The owner is not read: one that does not pay was stored before its
     namespace required a group. A person's own reference exempts nothing, since the user of the request is looked at.
     """
-    makers = [a for a in registry.charged if a.pays and a.creates & {("", "Pod"), ("apps", "ReplicaSet")}]
+    makers = [a for a in registry.charged if a.pays and a.creates & {POD, REPLICA_SET}]
     return f"request.resource.resource in ['pods', 'replicasets'] && {BUILT_IN} && {_owned('object', makers)}"
 
 
@@ -370,7 +370,7 @@ def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
     grown = _kinds_that_grow(registry)
-    children = [a for a in registry.charged if (a.group, a.kind) in grown]
+    children = [a for a in registry.charged if a.group_kind in grown]
     if not children:
         return []
     kinds = ", ".join(f"'{kind}'" for kind in sorted({maker.kind for maker in makers}))
@@ -408,7 +408,7 @@ def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
 
     Few people do so. Fails open: the recount counts what takes over.
     """
-    deployments = [a for a in registry.charged if (a.group, a.kind) == ("apps", "Deployment")]
+    deployments = [a for a in registry.charged if a.group_kind == DEPLOYMENT]
     if not deployments:
         return []
     rules = [
@@ -432,7 +432,7 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     A workload may pay for such an object, or one that has left it behind, and nothing in the object says so. Few have a
     label of their own. Fails open: the recount counts what they ask for.
     """
-    rules = [_updated(each) for each in registry.made if (each.group, each.kind) != ("", "Pod")]
+    rules = [_updated(each) for each in registry.made if each.group_kind != POD]
     if not rules:
         return []
     conditions = [_SPEC_CHANGED, {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}]
@@ -446,7 +446,7 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
     """
     makers, grown = registry.makers, _kinds_that_grow(registry)
-    rules = [_written(each) for each in registry.made if (each.group, each.kind) not in grown]
+    rules = [_written(each) for each in registry.made if each.group_kind not in grown]
     if not rules:
         return []
     conditions = [

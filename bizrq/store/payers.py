@@ -18,6 +18,7 @@ from bizrq.api.group import API_GROUP, GroupObject
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.kube.informer import Informer
 from bizrq.quota.reservation import entries_with
+from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import (
     GONE_MARK,
@@ -134,7 +135,7 @@ async def read_payers(client: KubeClient, registry: Registry, groups: Iterable[G
 
 def kinds_of_makers(registry: Registry) -> frozenset[str]:
     """Return the kinds of workloads that make others than pods, or pods that make others."""
-    others = {(adapter.group, adapter.kind) for adapter in registry.adapters} - {("", "Pod")}
+    others = {adapter.group_kind for adapter in registry.adapters} - {POD}
     makers = (a for a in registry.adapters if others & {*a.creates, *a.passes} or "Pod" in a.pods.owner_chain)
     return frozenset(adapter.kind for adapter in makers)
 

@@ -99,7 +99,7 @@ class ReferenceResolver:
         self._client = client
         self._readable = {(resource.group, resource.kind): (resource,) for resource in READ}
         self._readable[NODES.group, NODES.kind] = (NODES,)
-        self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
+        self._readable |= {adapter.group_kind: resources_of(adapter) for adapter in registry.adapters}
         self._own = {
             (resource.group, resource.kind): Informer(
                 client,

@@ -63,7 +63,7 @@ def later(obj: Object, adapter: Adapter) -> list[Later]:
     None for kinds that neither make charged objects nor grow on their own, and while the object is suspended.
     """
     makes = _MAKERS.get(adapter.code or adapter.kind)
-    grown = _GROWN.get((adapter.group, adapter.kind), _elastic)(obj, adapter) if makes is None else None
+    grown = _GROWN.get(adapter.group_kind, _elastic)(obj, adapter) if makes is None else None
     if makes is None and grown is None:
         return []
     subject = f"{adapter.kind} {namespace_name(obj)[:_LONGEST]}/{_name(obj)}"

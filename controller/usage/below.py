@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bizrq.kube.informer import Informer
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import POD, Adapter, GroupKind
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.cluster import Cluster
-from controller.watch.informers import POD
 
 Object = dict[str, Any]
 #: Objects from the workload down to one below it, each with its adapter.

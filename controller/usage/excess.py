@@ -15,7 +15,7 @@ from bizrq.units import quantity, resources
 from bizrq.units.resources import Resources
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.takeover import takeover
 from bizrq.workloads.validation import Malformed
@@ -103,7 +103,7 @@ class ExcessUsage:
         The version that ran is gone, and another is to take over.
         """
         adapter, obj = owner.path[-1]
-        if (adapter.group, adapter.kind) != ("apps", "Deployment") or not (obj.get("spec") or {}).get("paused"):
+        if adapter.group_kind != DEPLOYMENT or not (obj.get("spec") or {}).get("paused"):
             return []
         taken, found = takeover(obj, [child for _, child in owner.children]), dict[str, int]()
         for version in taken.versions:

@@ -15,7 +15,7 @@ from bizrq.units.resources import Resources, add, growth, larger, total
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.lookup import ALL_NODES, Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, number_of, weigh
 from bizrq.workloads.ownership.lives import TERMINAL, Life, Stage, ends_at, stage
@@ -27,7 +27,6 @@ from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, Path
 from controller.usage.excess import ExcessUsage
 from controller.watch.cluster import Cluster
-from controller.watch.informers import POD, REPLICASET
 from controller.watch.pods import Pod
 from controller.watch.vanished import Vanished
 
@@ -271,7 +270,7 @@ def _awaited(path: Path, versions: _CurrentVersions, lookup: Lookup) -> _Awaited
         return lambda _: True
     if going[-1]:
         return lambda _: False
-    if (adapter.group, adapter.kind) == REPLICASET and len(path) > 1:
+    if adapter.group_kind == REPLICA_SET and len(path) > 1:
         owner = path[-2][1]
         # Its Deployment waits only for what the ReplicaSet does not make again.
         is_over = (maker.get("spec") or {}).get("replicas") == 0 and versions.is_old(owner, maker)
@@ -303,7 +302,7 @@ def _nodes(maker: Object, lookup: Lookup) -> set[str]:
 
 def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
     """Return the names of what has ReplicaSets that make pods."""
-    above = (path[-2][1] for path in makers if len(path) > 1 and (path[-1][0].group, path[-1][0].kind) == REPLICASET)
+    above = (path[-2][1] for path in makers if len(path) > 1 and (path[-1][0].group, path[-1][0].kind) == REPLICA_SET)
     return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
 
 

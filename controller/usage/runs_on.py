@@ -12,11 +12,11 @@ from bizrq.api import group as wire
 from bizrq.quota.recount import CountedObject
 from bizrq.units.slot import Slot
 from bizrq.units.times import format_timestamp
+from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.ownership.runs_on import LAST, RunsOn
 from controller.usage.excess import ExcessUsage
 from controller.usage.usage_cache import GroupUsage
 from controller.watch.cluster import Cluster
-from controller.watch.informers import POD
 
 
 class RunningOn:

@@ -18,7 +18,7 @@ from bizrq.quota.recount import CountedObject, WriteState
 from bizrq.quota.reservation import Reservation
 from bizrq.units.resources import Resources, add, growth, restrict, smaller, subtract_floor, total
 from bizrq.units.slot import GROUP_SLOT_KIND
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.ownership.lives import Stage, is_live, stage
@@ -32,7 +32,6 @@ from controller.usage.usage_cache import GroupUsage, UsageCache
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed, lag_of
-from controller.watch.informers import POD
 from controller.watch.moved_pods import MadePods
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder

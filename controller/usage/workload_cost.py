@@ -17,7 +17,7 @@ from bizrq.units.resources import Resources, growth, larger, smaller
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.ownership.lives import ends_at, is_live
 from bizrq.workloads.ownership.observation import has_observed, is_awaited
@@ -28,7 +28,6 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
 from controller.watch.cluster import AHEAD, Cluster, Object, patience
-from controller.watch.informers import POD
 
 #: Seconds a read of what a workload refers to may take.
 _READ = 5.0
@@ -251,7 +250,7 @@ class WorkloadCosts:
         A pod is its own workload: it asks for as much as long as it is live. Of one that has ended, the claims of its
         live pods count that others may name too.
         """
-        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if (adapter.group, adapter.kind) == POD else None
+        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if adapter.group_kind == POD else None
         if pod is not None and not is_live(pod.life(), self._now_ms()):
             return counting.NO_DEMAND
         if self._is_charged_for_pods(adapter, obj):
@@ -273,7 +272,7 @@ class WorkloadCosts:
 
     def _charged(self, adapter: Adapter, obj: Object, demand: counting.Demand, lookup: Lookup) -> _Count:
         """Return what a workload with this demand is charged, with what is below it."""
-        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if (adapter.group, adapter.kind) == POD else None
+        pod = self._cluster.informers.pod(obj["metadata"]["uid"]) if adapter.group_kind == POD else None
         if pod is not None:
             end = ends_at(pod.life()) or None
             return _Count(WorkloadCost(True, demand.resources, demand.shared, again=end))

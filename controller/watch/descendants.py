@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any, cast
 
 from bizrq.kube.store import Kept, Store, plain, uid_of
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import POD, Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS, controller_of, is_named_by
 from bizrq.workloads.ownership.payers import keeps
-from controller.watch.informers import POD, Informers
+from controller.watch.informers import Informers
 from controller.watch.ownership import Ownership
 from controller.watch.pods import Pod
 from controller.watch.remembered import RememberedPayers
@@ -74,7 +74,7 @@ class Descendants:
         A workload may have 100,000 pods, and to find which of them it keeps takes 100 ms then.
         """
         top = self._registry.of(workload)
-        if top is not None and (top.group, top.kind) == POD:
+        if top is not None and top.group_kind == POD:
             if (pod := self._informers.pod(workload["metadata"]["uid"])) is not None:
                 yield pod
             return
@@ -89,7 +89,7 @@ class Descendants:
         top = self._registry.of(workload)
         if top is None or not top.creates:
             return []
-        uid, is_pod = workload["metadata"]["uid"], (top.group, top.kind) == POD
+        uid, is_pod = workload["metadata"]["uid"], top.group_kind == POD
         makers = [
             maker["metadata"]["uid"]
             for maker in self._owners_of_pods(workload)
@@ -103,7 +103,7 @@ class Descendants:
         A pod that owns claims is in a class of its own.
         """
         top, owners = self._registry.of(workload), self._informers.claims.store.keys("pod")
-        if top is not None and (top.group, top.kind) == POD:
+        if top is not None and top.group_kind == POD:
             return [(pod, 1) for pod in self.pods_of(workload)]
         return [pods for owner in self._owners_of_pods(workload) for pods in self.grouped_pods_made_by(owner, owners)]
 
@@ -169,7 +169,7 @@ class Descendants:
             below: list[tuple[Adapter, Object]] = []
             for above, owner in level:
                 for adapter, store in self._stores_below(above):
-                    is_pod = (adapter.group, adapter.kind) == POD
+                    is_pod = adapter.group_kind == POD
                     if is_pod:
                         yield owner
                     if through_pods or not is_pod:

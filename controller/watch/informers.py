@@ -15,7 +15,7 @@ from bizrq.kube.store import Store
 from bizrq.store.groups import GroupStore, without_managed_fields
 from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, ReferenceResolver, resource_of, resources_of
 from bizrq.units.slot import GROUP_SLOT_KIND
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from controller.watch.indexes import (
     claim_groups,
@@ -32,8 +32,6 @@ from controller.watch.trimming import trimmed_node, trimmed_replicaset, trimmed_
 
 Object = dict[str, Any]
 
-POD: GroupKind = ("", "Pod")
-REPLICASET: GroupKind = ("apps", "ReplicaSet")
 CLAIM: GroupKind = ("resource.k8s.io", "ResourceClaim")
 
 
@@ -159,8 +157,8 @@ class Informers:
 
 def _watched_adapters(registry: Registry) -> dict[GroupKind, Adapter]:
     """Return the adapters of all charged kinds, of Pods and of ReplicaSets, by kind."""
-    watched = {(a.group, a.kind): a for a in registry.adapters if registry.is_charged(a)}
-    return watched | {kind: a for kind in (POD, REPLICASET) if (a := registry.by_kind(*kind)) is not None}
+    watched = {a.group_kind: a for a in registry.adapters if registry.is_charged(a)}
+    return watched | {kind: a for kind in (POD, REPLICA_SET) if (a := registry.by_kind(*kind)) is not None}
 
 
 def _owned_kinds(
@@ -173,7 +171,7 @@ def _owned_kinds(
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind whose objects have owners and may be charged."""
     parts = SharedParts(annotations)
-    transforms = {POD: lambda pod: trimmed_pod(pod, parts), REPLICASET: trimmed_replicaset}
+    transforms = {POD: lambda pod: trimmed_pod(pod, parts), REPLICA_SET: trimmed_replicaset}
     indexes = {
         "group": labelled_group,
         "unlabelled": lambda obj: defaulted_namespace(obj, registry),

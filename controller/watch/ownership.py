@@ -154,7 +154,7 @@ class Ownership:
 
     def informers_of_payer(self, obj: Object, let_go: Memory) -> list[Informer]:
         """Return the informers of the kinds that the payer may be of which has let an object go."""
-        found = (self._informers.kinds.get((adapter.group, adapter.kind)) for adapter, _ in self._at(let_go.place, obj))
+        found = (self._informers.kinds.get(adapter.group_kind) for adapter, _ in self._at(let_go.place, obj))
         return [informer for informer in found if informer is not None and informer.installed]
 
     def paying_group(self, obj: Object) -> str | None:

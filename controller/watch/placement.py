@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, plain, uid_of
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import RESELECTING
 from controller.watch.descendants import Descendants
-from controller.watch.informers import POD, Informers
+from controller.watch.informers import Informers
 from controller.watch.ownership import Ownership, as_left
 from controller.watch.remembered import RememberedPayers
 
@@ -133,7 +133,7 @@ class Placements:
         obj = plain(kept) if kept is not None else None
         if obj is None or self._ownership.owner_of(obj) is None:
             return False
-        is_pod = (adapter := self._registry.of(obj)) is not None and (adapter.group, adapter.kind) == POD
+        is_pod = (adapter := self._registry.of(obj)) is not None and adapter.group_kind == POD
         return (self._ownership.payer_of(obj) if is_pod else self._ownership.standing_owner(obj)) is not None
 
     def _named(self, group: str) -> Iterator[Kept]:

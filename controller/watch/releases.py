@@ -14,13 +14,14 @@ import structlog
 from bizrq.kube.store import plain, uid_of
 from bizrq.quota.reservation import LIFETIME, Reservation, entries_with
 from bizrq.units.slot import Slot
+from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, leaving_line, parse_payer
 from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_in, place_of
 from controller.watch.descendants import Descendants
-from controller.watch.informers import POD, Informers
+from controller.watch.informers import Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
 from controller.watch.remembered import RememberedPayers
@@ -296,7 +297,7 @@ class ReleaseTracker:
         adapter = self._registry.of(obj)
         if adapter is None:
             return False
-        if (adapter.group, adapter.kind) == POD:
+        if adapter.group_kind == POD:
             return any(self._descendants.owned_by(obj["metadata"]["uid"]))
         return bool(adapter.creates)
 

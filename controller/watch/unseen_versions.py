@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import controller_of
-from controller.watch.informers import POD, REPLICASET, Informers
+from controller.watch.informers import Informers
 from controller.watch.pods import Pod
 
 Object = dict[str, Any]
@@ -37,14 +37,14 @@ class UnseenVersions:
     def __init__(self, informers: Informers, registry: Registry) -> None:
         self._informers = informers
         #: The kinds of workload that make a ReplicaSet for each version.
-        self.kinds: tuple[Adapter, ...] = tuple(each for each in registry.charged if REPLICASET in each.creates)
+        self.kinds: tuple[Adapter, ...] = tuple(each for each in registry.charged if REPLICA_SET in each.creates)
 
     def by_workload(self) -> dict[tuple[str, str], list[str]]:
         """Return the uids of the ReplicaSets by namespace and name of their workload, those without an owner too."""
         found: dict[tuple[str, str], list[str]] = {}
         for each in self:
             found.setdefault((each.namespace, each.workload), []).append(each.uid)
-        informer = self._informers.kinds.get(REPLICASET)
+        informer = self._informers.kinds.get(REPLICA_SET)
         for obj in informer.store.values() if informer is not None else ():
             metadata = obj["metadata"]
             if controller_of(metadata) is None and (workload := _workload(metadata["name"], metadata.get("labels"))):
@@ -66,7 +66,7 @@ class UnseenVersions:
 
 def _workload_of(pod: Pod) -> str:
     """Return the name of the workload whose ReplicaSet a pod names; "" where it does not tell."""
-    if pod.owner is None or pod.owner.kind != REPLICASET[1]:
+    if pod.owner is None or pod.owner.kind != REPLICA_SET[1]:
         return ""
     return _workload(pod.owner.name, pod.selected)
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources, add, growth, larger, nonzero, smaller, total
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.labels import Models, models_of, with_models
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import MAX_HOPS, controller_of
@@ -33,8 +33,6 @@ from webhooks.charging.payers import is_going
 from webhooks.charging.stored import list_kinds, list_stored, stored_demand, stored_label
 
 Object = dict[str, Any]
-
-_POD: Final = ("", "Pod")
 
 
 class Adoption:
@@ -134,10 +132,10 @@ class Adoption:
         node, and past its grace. Raises ApiError, Unreachable.
         """
         found = await self._below(adapter, old, deadline)
-        pods = [(kind, obj) for kind, obj in found if (kind.group, kind.kind) == _POD]
+        pods = [(kind, obj) for kind, obj in found if kind.group_kind == POD]
         uid = old["metadata"].get("uid")
         children = [(k, o) for k, o in found if (controller_of(o["metadata"]) or {}).get("uid") == uid]
-        children = [(kind, obj) for kind, obj in children if (kind.group, kind.kind) != _POD]
+        children = [(kind, obj) for kind, obj in children if kind.group_kind != POD]
         waits = awaits(old, is_old=False)
 
         def costs(lookup: Lookup) -> tuple[list[Resources], list[Resources], list[Resources]]:
@@ -205,7 +203,7 @@ class Adoption:
         cost = self._own_cost(obj, paid.models, adapter, lookup)
         if cost is None:
             return None
-        return paid.group, smaller(cost, most) if (adapter.group, adapter.kind) == _POD else cost
+        return paid.group, smaller(cost, most) if adapter.group_kind == POD else cost
 
 
 class _Taken:

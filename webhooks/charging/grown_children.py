@@ -84,7 +84,7 @@ class GrownChildren:
         for less. Raises Malformed.
         """
         maker = self._context.registry.of(above)
-        if maker is None or (adapter.group, adapter.kind) not in maker.grows:
+        if maker is None or adapter.group_kind not in maker.grows:
             return Decided(Granted())
         uid, version = target_version(request, new, old)
         try:

@@ -17,7 +17,7 @@ from bizrq.quota.change import Charge, OlderVersion
 from bizrq.store.reference_resolver import REVISIONS
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.workloads.demand.counting import Demand
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET, Adapter
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import keeps, selector_of
@@ -33,9 +33,6 @@ from webhooks.charging.stored import list_kinds, list_stored
 Object = dict[str, Any]
 
 #: Kinds that make one for each version have their older versions in them.
-_REPLICA_SET: Final = ("apps", "ReplicaSet")
-_DEPLOYMENT: Final = ("apps", "Deployment")
-_ROLLOUT: Final = ("argoproj.io", "Rollout")
 #: The label of a Rollout's ReplicaSets by which its status names them (argo-rollouts pkg/apis/rollouts/v1alpha1).
 _ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
 
@@ -76,12 +73,12 @@ class OlderVersions:
         Raises ApiError, Unreachable.
         """
         before, after = replicas_of(old) if old is not None else 0, replicas_of(new)
-        if (adapter.group, adapter.kind) == ("apps", "StatefulSet"):
+        if adapter.group_kind == STATEFUL_SET:
             return await self._revisions(new, old, before, after, deadline)
-        if _REPLICA_SET not in adapter.creates:
+        if REPLICA_SET not in adapter.creates:
             return _NONE
         is_scaled = after > before and self._may_have_older(adapter, new, old)
-        is_held = (adapter.group, adapter.kind) == _DEPLOYMENT and old is not None and _may_take_over(new, old)
+        is_held = adapter.group_kind == DEPLOYMENT and old is not None and _may_take_over(new, old)
         if not (is_scaled or is_held):
             return _NONE
         made = await self.replica_sets(new, (old or {}).get("metadata", {}).get("uid"), deadline)
@@ -95,7 +92,7 @@ class OlderVersions:
 
         One that is being deleted is gone as soon as somebody removes its finalizers.
         """
-        kind = self._context.registry.by_kind(*_REPLICA_SET)
+        kind = self._context.registry.by_kind(*REPLICA_SET)
         if kind is None:
             return []
         listed = await list_kinds(self._context, [kind], map_at(workload, "metadata").get("namespace", ""), deadline)
@@ -112,14 +109,14 @@ class OlderVersions:
         if old is None:
             is_paused = bool(map_at(new, "spec").get("paused"))
             return is_paused or self._context.payers.left_in(str(map_at(new, "metadata").get("namespace")))
-        if (adapter.group, adapter.kind) == _ROLLOUT or not has_observed(old) or _template(old) != _template(new):
+        if adapter.group_kind == ROLLOUT or not has_observed(old) or _template(old) != _template(new):
             return True
         status, replicas = map_at(old, "status"), replicas_of(old)
         return not (replicas and replicas == status.get("replicas") == status.get("updatedReplicas"))
 
     def _scaled(self, adapter: Adapter, new: Object, old: Object | None, made: Sequence[Object]) -> Sequence[Object]:
         """Return the ReplicaSets among which a scale-up is divided, but the current one."""
-        if (adapter.group, adapter.kind) == _ROLLOUT:
+        if adapter.group_kind == ROLLOUT:
             # The stable version is scaled even where it has no pods. The current one costs what the Rollout asks for.
             return [obj for obj in made if replicas_of(obj) or _is_stable(obj, old)]
         current = current_version(new, made)

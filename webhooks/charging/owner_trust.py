@@ -27,7 +27,7 @@ from bizrq.units.resources import Resources, growth, larger
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import controller_of
@@ -134,7 +134,7 @@ class OwnerTrust:
         if old is None and is_charged and not is_remembered:
             return
         group, version = group_and_version(reference.get("apiVersion"))
-        above, made = self._context.registry.by_kind(group, str(reference.get("kind"))), (adapter.group, adapter.kind)
+        above, made = self._context.registry.by_kind(group, str(reference.get("kind"))), adapter.group_kind
         if above is None or made not in above.creates or not (above.pays and self._context.registry.is_charged(above)):
             return
         name = str(reference.get("name"))
@@ -206,7 +206,7 @@ class OwnerTrust:
         if found is None:
             return None
         owner, above = found
-        grows = (adapter.group, adapter.kind) in above.grows
+        grows = adapter.group_kind in above.grows
         if grows and above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
             return None
@@ -244,8 +244,8 @@ class OwnerTrust:
 
         The controller of a Rollout is reviewed itself unless its account is listed.
         """
-        is_raised = above.surge is not None and (made.group, made.kind) == ("apps", "ReplicaSet")
-        return is_raised and ((above.group, above.kind) == ("apps", "Deployment") or bool(self._controllers))
+        is_raised = above.surge is not None and made.group_kind == REPLICA_SET
+        return is_raised and (above.group_kind == DEPLOYMENT or bool(self._controllers))
 
     def _before(self, family: _OwnedKind, old: Object | None, lookup: Lookup) -> Demand | None:
         """Return the demand of the stored object, None where it is not this owner's child."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -23,6 +23,7 @@ from bizrq.units.resources import add
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.demand.owner_allowance import child_demand
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of
 from bizrq.workloads.ownership.observation import has_observed
@@ -49,9 +50,6 @@ from webhooks.handlers.answer import subject_of
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
-
-_DEPLOYMENT: Final = ("apps", "Deployment")
-_REPLICA_SET: Final = ("apps", "ReplicaSet")
 
 
 class _Write(NamedTuple):
@@ -90,7 +88,7 @@ class VersionHandler:
 
         Raises Malformed, ApiError, Unreachable.
         """
-        adapter = self._context.registry.by_kind(*_REPLICA_SET)
+        adapter = self._context.registry.by_kind(*REPLICA_SET)
         if adapter is None or request.old_object is None:
             return None
         if request.sub_resource != "scale":
@@ -124,10 +122,10 @@ class VersionHandler:
         So it is while it is paused, or was until its controller sees that. It also scales where its own notes say that
         the declared number has changed. Raises ApiError, Unreachable.
         """
-        adapter, reference = self._context.registry.by_kind(*_DEPLOYMENT), controller_of(write.old["metadata"])
+        adapter, reference = self._context.registry.by_kind(*DEPLOYMENT), controller_of(write.old["metadata"])
         if adapter is None or reference is None:
             return None
-        if (group_and_version(reference.get("apiVersion"))[0], reference.get("kind")) != _DEPLOYMENT:
+        if (group_and_version(reference.get("apiVersion"))[0], reference.get("kind")) != DEPLOYMENT:
             return None
         with suppress(NotFound):
             name, timeout = str(reference.get("name")), deadline.seconds_left()

@@ -120,7 +120,7 @@ async def charged_to(
     lister = _Lister(client, resolver.unread)
     defaulted = await lister.namespaces(group)
     lists = await asyncio.gather(*(_of_kind(lister, each, group, defaulted) for each in settings.registry.charged))
-    kinds = [(each.group, each.kind) for each, items in zip(settings.registry.charged, lists, strict=True) if items]
+    kinds = [each.group_kind for each, items in zip(settings.registry.charged, lists, strict=True) if items]
     payers = await readable_payers(client, settings.registry, groups, kinds, resolver.unread)
     found: list[ChargedWorkload] = []
     shared: dict[Slot, Resources] = {}

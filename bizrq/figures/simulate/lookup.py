@@ -67,7 +67,7 @@ class FileReferenceReader:
         self._client = client
         self._files = DocumentLookup(documents)
         self._readable = {(resource.group, resource.kind): (resource,) for resource in (*READ, *WATCHED, NODES)}
-        self._readable |= {(adapter.group, adapter.kind): resources_of(adapter) for adapter in registry.adapters}
+        self._readable |= {adapter.group_kind: resources_of(adapter) for adapter in registry.adapters}
         self._stored: dict[Reference, list[Object]] = {}
         #: What may not be read, by place, in words.
         self._denied: dict[Reference, str] = {}

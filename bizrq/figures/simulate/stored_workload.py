@@ -94,7 +94,7 @@ async def find_workload(
     obj = await _read(client, adapter, namespace, name)
     resolver = FileReferenceReader(client, settings.registry, ())
     of_payers: set[str] = set()
-    payers = await readable_payers(client, settings.registry, groups, [(adapter.group, adapter.kind)], of_payers)
+    payers = await readable_payers(client, settings.registry, groups, [adapter.group_kind], of_payers)
 
     def paid(known: Lookup) -> Paid | None:
         return paid_by(obj, settings.registry, known, payers, anywhere)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 GroupKind: TypeAlias = tuple[str, str]
 """An API group ("" for core) and a kind in it."""
+
+POD: Final[GroupKind] = ("", "Pod")
+REPLICATION_CONTROLLER: Final[GroupKind] = ("", "ReplicationController")
+DEPLOYMENT: Final[GroupKind] = ("apps", "Deployment")
+REPLICA_SET: Final[GroupKind] = ("apps", "ReplicaSet")
+STATEFUL_SET: Final[GroupKind] = ("apps", "StatefulSet")
+DAEMON_SET: Final[GroupKind] = ("apps", "DaemonSet")
+JOB: Final[GroupKind] = ("batch", "Job")
+ROLLOUT: Final[GroupKind] = ("argoproj.io", "Rollout")
 
 
 class Codes(NamedTuple):
@@ -166,6 +175,11 @@ class Adapter:
     per_node: bool = False
     #: The demand is only an estimate, so the kind is not charged by default.
     estimate: bool = False
+
+    @cached_property
+    def group_kind(self) -> GroupKind:
+        """The API group and the kind: what owner references and `creates` name."""
+        return self.group, self.kind
 
     @cached_property
     def resource(self) -> str:

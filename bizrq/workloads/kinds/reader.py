@@ -121,7 +121,7 @@ def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapt
     """Return the declared adapters, each with True if it may replace another. Raises DeclarationError."""
     found: dict[GroupKind, tuple[Adapter, bool]] = {}
     for adapter, override in _all(entries, where, partial(_adapter, codes)):
-        if (adapter.group, adapter.kind) in found:
+        if adapter.group_kind in found:
             raise DeclarationError(f"{where}: {adapter.resource} is declared twice")
         found[adapter.group, adapter.kind] = adapter, override
     return list(found.values())

@@ -38,7 +38,7 @@ class Registry:
     _by_resource: dict[tuple[str, str], Adapter] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_kind", {(a.group, a.kind): a for a in self.adapters})
+        object.__setattr__(self, "_by_kind", {a.group_kind: a for a in self.adapters})
         object.__setattr__(self, "_by_resource", {(a.group, a.plural): a for a in self.adapters})
 
     def by_kind(self, group: str, kind: str) -> Adapter | None:
@@ -96,7 +96,7 @@ class Registry:
     def made(self) -> tuple[Adapter, ...]:
         """The charged kinds that the makers make."""
         kinds = set[GroupKind]().union(*(a.creates for a in self.makers))
-        return tuple(a for a in self.charged if (a.group, a.kind) in kinds)
+        return tuple(a for a in self.charged if a.group_kind in kinds)
 
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names
@@ -127,13 +127,13 @@ class Registry:
         known = dict(self._by_kind)
         plurals = dict(self._by_resource)
         for index, (adapter, override) in enumerate(added):
-            old = known.get((adapter.group, adapter.kind)) or plurals.get((adapter.group, adapter.plural))
+            old = known.get(adapter.group_kind) or plurals.get((adapter.group, adapter.plural))
             if old is not None and not override:
                 raise DeclarationError(
                     f"adapters[{index}]: {adapter.resource} is known already: override: true replaces it"
                 )
             if old is not None:
-                known.pop((old.group, old.kind), None)
+                known.pop(old.group_kind, None)
             known[adapter.group, adapter.kind] = adapter
             plurals[adapter.group, adapter.plural] = adapter
         charged = self.charged_names | {a.resource for a, _ in added if not a.estimate}

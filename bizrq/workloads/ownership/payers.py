@@ -14,7 +14,18 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from bizrq.units.slot import Slot
 from bizrq.units.times import TimestampError, parse_timestamp
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    POD,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    ROLLOUT,
+    STATEFUL_SET,
+    Adapter,
+    GroupKind,
+)
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, Models, labels_of, models_of, with_models
 from bizrq.workloads.lookup import Lookup, group_and_version
@@ -92,18 +103,18 @@ class PayingOwner(NamedTuple):
 #: kubernetes pkg/controller/controller_ref_manager.go, and argo-rollouts utils/replicaset.
 SELECTING: Final = frozenset(
     {
-        ("apps", "Deployment"),
-        ("apps", "ReplicaSet"),
-        ("apps", "StatefulSet"),
-        ("apps", "DaemonSet"),
-        ("batch", "Job"),
-        ("", "ReplicationController"),
-        ("argoproj.io", "Rollout"),
+        DEPLOYMENT,
+        REPLICA_SET,
+        STATEFUL_SET,
+        DAEMON_SET,
+        JOB,
+        REPLICATION_CONTROLLER,
+        ROLLOUT,
     }
 )
 #: Those of which the selector may change. Their controllers make objects for the one that they saw last, and let these
 #: go once they see the next. Source: kubernetes pkg/apis/core/validation and pkg/apis/apps/validation.
-RESELECTING: Final = frozenset({("", "ReplicationController"), ("argoproj.io", "Rollout")})
+RESELECTING: Final = frozenset({REPLICATION_CONTROLLER, ROLLOUT})
 
 
 class Remembered(Protocol):
@@ -144,7 +155,7 @@ def _left_apart(each: Object, obj: Object, remembered: Remembered) -> Memory | N
     """
     if each is obj and (stayed := stayed_with(obj, remembered)) is not None:
         return stayed
-    found = remembered.get(_uid(each)) if _label(each) is not None and _kind_of(each) != ("", "Pod") else None
+    found = remembered.get(_uid(each)) if _label(each) is not None and _kind_of(each) != POD else None
     return found if found is not None and found.place != place_of(each) else None
 
 
@@ -153,7 +164,7 @@ def stayed_with(obj: Object, remembered: Remembered) -> Memory | None:
 
     Its group pays unless that of the pod's owner is the same: a workload moved there, or another adopted the pod.
     """
-    found = remembered.get(_uid(obj)) if _kind_of(obj) == ("", "Pod") else None
+    found = remembered.get(_uid(obj)) if _kind_of(obj) == POD else None
     return found if found is not None and found.gone is not None and found.place != place_of(obj) else None
 
 

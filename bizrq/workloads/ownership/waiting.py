@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bizrq.workloads.kinds.declaration import GroupKind
+from bizrq.workloads.kinds.declaration import DAEMON_SET, DEPLOYMENT, JOB, STATEFUL_SET, GroupKind
 from bizrq.workloads.lookup import group_and_version
 
 #: True for the names of pods that a controller waits for.
@@ -106,8 +106,8 @@ def _only_failed(owner: Object, is_old: bool) -> Awaited:
 
 
 _RULES: Final[Mapping[GroupKind, Callable[[Object, bool], Awaited]]] = {
-    ("apps", "StatefulSet"): _in_range,
-    ("apps", "DaemonSet"): _without_surge,
-    ("apps", "Deployment"): _recreated,
-    ("batch", "Job"): _only_failed,
+    STATEFUL_SET: _in_range,
+    DAEMON_SET: _without_surge,
+    DEPLOYMENT: _recreated,
+    JOB: _only_failed,
 }

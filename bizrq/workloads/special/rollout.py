@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.validation import describe_value, expect_map, expect_text, malformed
 
@@ -11,8 +12,8 @@ DESCRIPTION = "or the template of `spec.workloadRef`"
 
 #: The path of the template in the kinds that a Rollout may refer to.
 _REFERABLE = {
-    ("apps", "Deployment"): ("spec", "template"),
-    ("apps", "ReplicaSet"): ("spec", "template"),
+    DEPLOYMENT: ("spec", "template"),
+    REPLICA_SET: ("spec", "template"),
     ("", "PodTemplate"): ("template",),
 }
 
