@@ -46,6 +46,8 @@ def reservation_for(account: Account, charge: Charge, now: int) -> Reservation:
 
 
 def _other_parts(stored: Iterable[str], charge: Charge) -> tuple[str, ...]:
+    if not (charge.templates or charge.leaving):
+        return tuple(stored)
     return with_parts(with_templates(stored, charge.templates), charge.leaving)
 
 
@@ -115,5 +117,8 @@ def existing_extra(account: Account, of: Charge | Reservation) -> Resources:
 
 def same_write(account: Account, of: Charge | Reservation) -> Reservation | None:
     """Return the stored entry of the same write, None where there is none."""
+    entries = account.reservations_of(of.slot)
+    if not entries:
+        return None
     write = of.write
-    return next((entry for entry in account.reservations_of(of.slot) if entry.write == write), None)
+    return next((entry for entry in entries if entry.write == write), None)
