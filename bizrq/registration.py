@@ -119,6 +119,8 @@ GIVES_WAY = (
     f"object.spec.template != oldObject.spec.template || {MAY_LEAVE} || "
     f"{list(NOTES)}.exists(k, object.metadata.?annotations[?k] != oldObject.metadata.?annotations[?k]))"
 )
+#: Send an update by which a controller asks for more pods of a ReplicaSet.
+RAISED = f"request.operation == 'UPDATE' && !({_IS_SCALE}) && ({SCALED_UP})"
 #: The pod templates of an object and of its stored version, as a list of two.
 _TEMPLATES = (
     "[object, oldObject].map(o, has(o.spec) && has(o.spec.template) ? o.spec.template : "
@@ -406,7 +408,7 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
 def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review ReplicaSets of Deployments that people delete or change so that another version may take over.
 
-    Few people do so. Fails open: the recount counts what takes over.
+    Few people do so. The controller of Deployments is asked for what it raises. Fails open: the recount counts it.
     """
     deployments = [a for a in registry.charged if a.group_kind == DEPLOYMENT]
     if not deployments:
@@ -416,12 +418,11 @@ def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         _rule("apps", ["v1"], ["replicasets/scale"], ["UPDATE"], "Namespaced"),
     ]
     conditions = [
-        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
         {
             "name": "below-a-deployment",
             "expression": f"{_IS_SCALE} || ({_owned('oldObject', deployments)})",
         },
-        {"name": "gives-way", "expression": GIVES_WAY},
+        {"name": "gives-way-or-raised", "expression": f"{BUILT_IN} ? {RAISED} : ({GIVES_WAY})"},
     ]
     return [Webhook("versions", VERSIONS, rules, conditions, managed, fails_open=True)]
 

@@ -83,7 +83,7 @@ def handlers(
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,
         registration.CHILDREN: workloads.leaving,
-        registration.VERSIONS: VersionHandler(context, charger, who_pays).admit,
+        registration.VERSIONS: VersionHandler(context, charger, who_pays, owner_trust).admit,
         registration.REFERENCES: ReferenceHandler(
             context, charger, users, claims, InUseCheck(context, users, claims)
         ).admit,

@@ -11,16 +11,17 @@ slot, and the next is decided on the listed children and those entries (`bizrq.q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any, Final
 
 from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
-from bizrq.quota.change import Room
+from bizrq.quota.change import Charge, Room
+from bizrq.quota.reservation import entries_with
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger
@@ -29,10 +30,13 @@ from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
-from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
+from bizrq.workloads.ownership.takeover import replicas_of
+from bizrq.workloads.ownership.waiting import current_version
+from bizrq.workloads.pods.surge import surge_of_deployment
 from bizrq.workloads.validation import Malformed, malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -69,6 +73,24 @@ class UntrustedChild:
     is_over: bool = True
     slot: Slot | None = None
     room: Room | None = None
+
+
+def as_child(charge: Charge, child: UntrustedChild, adapter: Adapter) -> Charge:
+    """Return the charge of a child in the slot of the owner that has room for some of it."""
+    if child.room is None or child.slot is None:
+        return charge
+    return replace(
+        charge,
+        slot=child.slot,
+        pending_write=charge.slot,
+        is_new=True,
+        is_child=True,
+        roles=(),
+        roles_before=(),
+        max_run_time_before=charge.max_run_time,
+        room=child.room,
+        children=frozenset({adapter.resource}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,42 +224,94 @@ class OwnerTrust:
         """
         if self.is_trusted(request) and request.sub_resource not in _ASKED_BY_NO_OWNER:
             return None
-        found = responsible_owner(new, self._context.registry, lookup)
-        if found is None:
+        family = self._family(adapter, new, pays, lookup)
+        if family is None:
             return None
-        owner, above = found
-        grows = adapter.group_kind in above.grows
-        if grows and above.surge is not None:
+        grows = adapter.group_kind in family.above.grows
+        if grows and family.above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
             return None
-        family = _OwnedKind(adapter, owner, above, pays)
-
-        def ask(known: Lookup) -> None:
-            """Ask for everything that the amounts depend on, so that it is read."""
-            allowance(owner, above, pays, 1, known, self._context.config)
-            self._before(family, old, known)
-            child_demand(new, adapter, pays, known, self._context.config)
-
-        lookup = await self._context.resolver.resolve(ask, deadline.seconds_left())
-        demand = child_demand(new, adapter, pays, lookup, self._context.config)
-        before = self._before(family, old, lookup)
+        demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
         siblings, revision = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings.values()]
-        asking = sum(1 for cost in costs if cost)
-        reached = allowance(owner, above, pays, asking, lookup, self._context.config)
+        reached = self._reached(family, costs, lookup)
         if grows:
             # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
             return UntrustedChild(demand, before) if excess(costs, reached) else None
         scaled_to: Resources = {}
-        if self._may_raise(above, adapter):
+        if self._may_raise(family.above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
-            scaled_to = allowance(owner, above, pays, 1, lookup, self._context.config)
+            scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
         room = Room(reached, siblings, revision, scaled_to)
         is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
-        return UntrustedChild(demand, before, is_over, slot_of_owner(owner, above), room)
+        return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
+
+    async def raised(
+        self, adapter: Adapter, new: Object, old: Object, pays: Object, lookup: ReferenceLookup, deadline: Deadline
+    ) -> UntrustedChild | None:
+        """Return a ReplicaSet that its Deployment's controller raises beyond what the Deployment is charged for.
+
+        The controller raises what it has adopted, and divides pods by notes that anybody can write. The version of now
+        is covered up to what is declared and the surge, and so is what a write of the Deployment was admitted with.
+        Raises Malformed, ApiError, Unreachable.
+        """
+        family = self._family(adapter, new, pays, lookup)
+        if family is None or family.above.group_kind != DEPLOYMENT:
+            return None
+        declared, uid = replicas_of(family.owner), family.owner["metadata"]["uid"]
+        stored, _ = await self._context.lists.of(resource_of(adapter), deadline, new["metadata"]["namespace"])
+        made = [each for each in stored if (controller_of(each["metadata"]) or {}).get("uid") == uid]
+        is_current = current_version(family.owner, made) == new["metadata"]["uid"]
+        if is_current and replicas_of(new) <= declared + surge_of_deployment(family.owner, declared):
+            return None
+        demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
+        siblings, revision = await self._siblings(family, new, deadline)
+        costs = [demand.resources, *siblings.values()]
+        slot = slot_of_owner(family.owner, family.above)
+        reached = larger(self._reached(family, costs, lookup), self._promised(slot, uid))
+        if not excess(costs, reached):
+            return None
+        return UntrustedChild(demand, before, slot=slot, room=Room(reached, siblings, revision))
+
+    def _promised(self, slot: Slot | None, uid: str) -> Resources:
+        """Return what the reservations of a workload's own writes are for."""
+        entries = (
+            entry
+            for group in self._context.groups.values()
+            for entry in entries_with(group.status.reservations, f" uid={uid} ")
+            if entry.slot == slot and entry.pending_write is None
+        )
+        return reduce(larger, (entry.amount for entry in entries), dict[str, int]())
+
+    def _family(self, adapter: Adapter, new: Object, pays: Object, lookup: Lookup) -> _OwnedKind | None:
+        found = responsible_owner(new, self._context.registry, lookup)
+        return _OwnedKind(adapter, *found, pays) if found is not None else None
+
+    async def _demands(
+        self, family: _OwnedKind, new: Object, old: Object | None, lookup: ReferenceLookup, deadline: Deadline
+    ) -> tuple[Demand, Demand | None, ReferenceLookup]:
+        """Return what the child asks for and what the stored one did, with the lookup that has all they depend on.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
+
+        def ask(known: Lookup) -> None:
+            self._reached(family, ({},), known)
+            self._before(family, old, known)
+            child_demand(new, family.adapter, family.pays, known, self._context.config)
+
+        fresh = {reference_of(family.owner): family.owner}
+        lookup = await self._context.resolver.resolve(ask, deadline.seconds_left(), fresh)
+        demand = child_demand(new, family.adapter, family.pays, lookup, self._context.config)
+        return demand, self._before(family, old, lookup), lookup
+
+    def _reached(self, family: _OwnedKind, costs: Iterable[Resources], lookup: Lookup) -> Resources:
+        """Return what the owner covers of children that cost so much."""
+        asking = sum(1 for cost in costs if cost)
+        return allowance(family.owner, family.above, family.pays, asking, lookup, self._context.config)
 
     def _may_raise(self, above: Adapter, made: Adapter) -> bool:
         """Return True where the owner's controller may raise any of its children to all of its replicas, unreviewed.

@@ -1,8 +1,10 @@
-"""Admission of what people do to the ReplicaSets of a Deployment that its controller may only scale.
+"""Admission of ReplicaSets of which a Deployment's controller makes more pods than the Deployment is charged for.
 
 Where the version that runs is deleted, leaves, or is scaled down below a paused Deployment, an older one takes over.
-This file alone decides which such writes are charged for that: they declare nothing, but larger pods come of them. Its
-registration fails open, and so does this where something cannot be read: the recount counts what takes over.
+This file alone decides which such writes are charged for that: they declare nothing, but larger pods come of them. And
+what the controller raises itself, of what it has adopted or by notes that anybody can write, has to fit beyond what the
+Deployment is charged for. The registration fails open, and so does this where something cannot be read: the recount
+counts what comes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
-from bizrq.workloads.lookup import Lookup, group_and_version
+from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayingOwner, keeps
@@ -36,6 +38,7 @@ from webhooks.charging.charges import (
     Counted,
     Decided,
     PendingCharge,
+    charge_of,
     display_name,
     generation_of,
     target_version,
@@ -43,6 +46,7 @@ from webhooks.charging.charges import (
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.older_versions import OlderVersions, explained, instead_of, is_its, version_of
+from webhooks.charging.owner_trust import OwnerTrust, as_child, is_controller
 from webhooks.charging.payers import Payers, is_going
 from webhooks.charging.stored import read_versions, slot_of, stored_demand
 from webhooks.handlers.answer import subject_of
@@ -63,10 +67,11 @@ class _Write(NamedTuple):
 class VersionHandler:
     """The webhook for what people do to the ReplicaSets of Deployments."""
 
-    def __init__(self, context: Context, charger: Charger, payers: Payers) -> None:
+    def __init__(self, context: Context, charger: Charger, payers: Payers, owner_trust: OwnerTrust) -> None:
         self._context = context
         self._charger = charger
         self._payers = payers
+        self._owner_trust = owner_trust
         self._older = OlderVersions(context)
 
     async def admit(self, request: Request, deadline: Deadline) -> Verdict:
@@ -75,7 +80,7 @@ class VersionHandler:
             write = await self._write(request, deadline)
             if write is None:
                 return Granted()
-            count = partial(self._count, write, deadline)
+            count = partial(self._raised if is_controller(request.user_info, ()) else self._count, write, deadline)
             return await self._charger.charge(request, await count(), deadline, count)
         except (ApiError, Unreachable) as error:
             log.warning(
@@ -101,6 +106,29 @@ class VersionHandler:
             return _Write(request, stored, counting.with_scale(stored, adapter, replicas))
         return None
 
+    async def _raised(self, write: _Write, deadline: Deadline) -> Counted:
+        """Count what a controller of Kubernetes asks for beyond what the Deployment pays for.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
+        adapter, new, owner = self._context.registry.of(write.old), write.new, await self._owner(write, deadline)
+        if adapter is None or new is None or owner is None:
+            return Decided(Granted())
+
+        def payer(known: Lookup) -> PayingOwner | None:
+            return self._payers.owner(new, known)
+
+        fresh = {reference_of(owner): owner}
+        lookup = await self._context.resolver.resolve(payer, deadline.seconds_left(), fresh)
+        pays = payer(lookup)
+        if pays is None:
+            return Decided(Granted(), lookup)
+        child = await self._owner_trust.raised(adapter, new, write.old, pays.obj, lookup, deadline)
+        if child is None:
+            return Decided(Granted(), lookup)
+        charge = charge_of(adapter, write.request, new, child.demand, write.old, child.before)
+        return Charges([PendingCharge(pays.group, as_child(charge, child, adapter), lookup)])
+
     async def _count(self, write: _Write, deadline: Deadline) -> Counted:
         """Count what takes over by the write as everything is stored now. Raises Malformed, ApiError, Unreachable."""
         deployment = await self._deployment(write, deadline)
@@ -122,6 +150,15 @@ class VersionHandler:
         So it is while it is paused, or was until its controller sees that. It also scales where its own notes say that
         the declared number has changed. Raises ApiError, Unreachable.
         """
+        found = await self._owner(write, deadline)
+        if found is None or is_going(found):
+            return None
+        is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
+        only_scales = bool(found["spec"].get("paused")) or not has_observed(found) or is_noted
+        return found if only_scales else None
+
+    async def _owner(self, write: _Write, deadline: Deadline) -> Object | None:
+        """Return the Deployment that a stored ReplicaSet names, as it is stored. Raises ApiError, Unreachable."""
         adapter, reference = self._context.registry.by_kind(*DEPLOYMENT), controller_of(write.old["metadata"])
         if adapter is None or reference is None:
             return None
@@ -130,10 +167,7 @@ class VersionHandler:
         with suppress(NotFound):
             name, timeout = str(reference.get("name")), deadline.seconds_left()
             found = await self._context.client.get(resource_of(adapter), name, write.request.namespace, timeout=timeout)
-            is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
-            only_scales = bool(found["spec"].get("paused")) or not has_observed(found) or is_noted
-            is_owner = found["metadata"]["uid"] == reference.get("uid") and not is_going(found)
-            return found if is_owner and only_scales else None
+            return found if found["metadata"]["uid"] == reference.get("uid") else None
         return None
 
     async def _charge(

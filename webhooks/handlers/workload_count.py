@@ -42,7 +42,7 @@ from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.older_versions import OlderVersions, explained, instead_of, with_older
-from webhooks.charging.owner_trust import OwnerTrust
+from webhooks.charging.owner_trust import OwnerTrust, as_child
 from webhooks.charging.payers import Payers, is_going
 from webhooks.charging.reference_users import CLAIM_TEMPLATE
 from webhooks.charging.shared_claims import SharedClaims
@@ -325,19 +325,7 @@ class WorkloadCounter:
         if not charge.is_new and not charge.may_need_more():
             return Decided(Granted())
         enters = child.is_over and is_new_in_group(owner.group, charge, new, old, self._registry, lookup)
-        if child.room is not None and child.slot is not None:
-            charge = replace(
-                charge,
-                slot=child.slot,
-                pending_write=charge.slot,
-                is_new=True,
-                is_child=True,
-                roles=(),
-                roles_before=(),
-                max_run_time_before=charge.max_run_time,
-                room=child.room,
-                children=frozenset({adapter.resource}),
-            )
+        charge = as_child(charge, child, adapter)
         return _charges(adapter, [PendingCharge(owner.group, charge, lookup, is_new_in_group=enters)])
 
     def _promised_beside(self, adapter: Adapter) -> frozenset[str]:
