@@ -190,6 +190,7 @@ class Controller:
         await self.cluster.see_pods()
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_versions()
+        self._reconciler.find_unseen()
         await self._enforcement.look()
         for group in self.cluster.groups.values():
             self.queue.add(group.name)

@@ -150,6 +150,15 @@ class Reconciler:
         #: The uids of the leftovers that the published status of each group counts.
         self._left: dict[str, frozenset[str]] = {}
 
+    def find_unseen(self) -> None:
+        """Remember who paid for what was left while nobody watched. Call it before any group is counted.
+
+        The group of another label, or of a default, would be charged for it until the one that paid is counted.
+        """
+        for group in self._cluster.groups.values():
+            entries, _ = self._tracker.of(group)
+            self._cluster.releases.find_unseen(group.name, _over(self._tracker.write_states(entries, set())))
+
     async def reconcile(self, name: str) -> float | None:
         """Recount one group and write its status if it differs.
 

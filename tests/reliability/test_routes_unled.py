@@ -29,7 +29,7 @@ from tests.reliability.test_routes_moves import Moving, fit
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS
-from tests.support.tenant import STATEFULSETS, Tenant
+from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -188,4 +188,20 @@ async def test_a_workload_is_created_emptied_moved_and_left(
     await gone(tenant, DEPLOYMENTS, "web")
     await moving.start()
     await has_no_promise(tenant, tenant.name)
+    await fit(tenant, other, both)
+
+
+async def test_what_another_group_left_has_the_default_label(
+    tenant: Tenant, both: LivePods, other: str, moving: Moving
+) -> None:
+    """No group is charged for it meanwhile that has not admitted it: that would be drift."""
+    await tenant.has_default(**{LABEL: tenant.name})
+    made = web(tenant, 4, label=other, slow=True)
+    await tenant.create(REPLICATION_CONTROLLERS, of_kind(REPLICATION_CONTROLLERS, made))
+    await tenant.running(4)
+    await moving.stop()
+    await tenant.delete(REPLICATION_CONTROLLERS, "web", "Orphan")
+    await gone(tenant, REPLICATION_CONTROLLERS, "web")
+    await moving.start()
+    await has_no_promise(tenant, other)
     await fit(tenant, other, both)
