@@ -189,6 +189,7 @@ class Controller:
         process.quiet_collector()
         await self.cluster.see_pods()
         self.cluster.releases.settle()
+        self.cluster.releases.find_unseen_ends()
         self.cluster.releases.find_unseen_versions()
         self._reconciler.find_unseen()
         await self._enforcement.look()

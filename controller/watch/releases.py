@@ -17,10 +17,11 @@ from bizrq.units.slot import Slot
 from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
-from bizrq.workloads.owners import MAX_HOPS
+from bizrq.workloads.owners import MAX_HOPS, controller_of
 from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, leaving_line, parse_payer
 from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_in, place_of
 from controller.watch.descendants import Descendants
+from controller.watch.indexes import labelled_group
 from controller.watch.informers import Informers
 from controller.watch.invalidation import DirtySet, Mark
 from controller.watch.ownership import Ownership
@@ -98,6 +99,30 @@ class ReleaseTracker:
             if obj is None or self._ownership.let_go(obj) is not None:
                 self._payers.remember(uid, replace(memory, gone=self._now()))
                 self.changed([uid])
+
+    def find_unseen_ends(self) -> None:
+        """Find what was left and went while nobody watched: until then it may have made pods.
+
+        Call it once nobody has watched for a while. Anybody may name in a pod's owner what is known to be gone.
+        """
+        for uid in self._payers:
+            memory = self._payers.get(uid)
+            if memory is None or memory.gone is None or self._stored(uid) is not None:
+                continue
+            if any(self._is_made_later(child, memory) for child in map(self._stored, self._descendants.owned_by(uid))):
+                self._payers.remember(uid, replace(memory, gone=self._now()))
+                self.changed([uid])
+
+    def _is_made_later(self, child: Object | None, left: Memory) -> bool:
+        """Return True for what an owner made that had been left long before.
+
+        A payer makes nothing once it is gone. What names another group was admitted there.
+        """
+        reference = controller_of(child["metadata"]) if child is not None else None
+        if child is None or reference is None or self._ownership.let_go(child) is not None:
+            return False
+        owner = f"{reference.get('kind')}/{child['metadata'].get('namespace', '')}/{reference.get('name')}"
+        return owner != left.place and all(group == left.group for group in labelled_group(child))
 
     def find_unseen_versions(self) -> None:
         """Remember the payers of ReplicaSets that came and went while nobody watched: whoever pays for their workload.

@@ -23,6 +23,7 @@ from tests.reliability.routes import (
     image_of,
     of_deployment,
     of_kind,
+    relabel_pods,
     web,
 )
 from tests.reliability.test_routes_moves import Moving, fit
@@ -205,3 +206,22 @@ async def test_what_another_group_left_has_the_default_label(
     await moving.start()
     await has_no_promise(tenant, other)
     await fit(tenant, other, both)
+
+
+async def test_what_was_left_makes_pods_again_and_is_deleted(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """It makes them more than ten seconds after it was left, without growing itself. They end slowly."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 2, slow=True))
+    await tenant.running(2)
+    await tenant.uses("2")
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    await tenant.uses("2")
+    await moving.stop()
+    await asyncio.sleep(12)
+    await relabel_pods(tenant, {"app": "taken"}, 2)
+    await tenant.running(4)
+    [made] = await of_deployment(tenant)
+    await tenant.delete(REPLICASETS, made["metadata"]["name"])
+    await gone(tenant, REPLICASETS, made["metadata"]["name"])
+    await moving.start()
+    await both.settled(quiet=3)
