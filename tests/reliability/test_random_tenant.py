@@ -18,17 +18,19 @@ from tests.support.cluster import Cluster
 from tests.support.logged_errors import LoggedErrors
 
 
-async def test_a_random_tenant_never_runs_what_is_not_charged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [{"steps": 150}, {"steps": 40, "kills": True}], ids=["led", "killed"])
+async def test_a_random_tenant_never_runs_what_is_not_charged(tmp_path: Path, size: dict[str, int]) -> None:
     async with Sandbox() as box:
         cluster = Cluster("sandbox", box.write_kubeconfig(tmp_path / "kubeconfig"), box)
         async with ground_on(cluster, tmp_path, seed=SEED, clock=Monotonic()) as ground:
-            outcome = await RUNNING.play(ground, **{**RUNNING.short, "cuts": False})
+            outcome = await RUNNING.play(ground, **{**RUNNING.short, "cuts": False, **size})
     assert not outcome.missed, outcome
 
 
 @pytest.mark.parametrize("steps", [1, 150])
 def test_a_play_follows_from_its_seed(steps: int) -> None:
     assert drawn(1, steps) == drawn(1, steps)
+    assert drawn(1, steps, kills=True) == drawn(1, steps, kills=True)
     assert drawn(1, 2 * steps)[:steps] != drawn(2, 2 * steps)[:steps]
 
 

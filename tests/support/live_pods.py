@@ -33,6 +33,8 @@ from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS
 Object = dict[str, Any]
 #: Seconds for which pods may run uncounted in a row while a scenario runs: a recount, on a busy machine.
 TOLERANCE = 5.0
+#: Seconds after which a controller that is killed has stored what it saw.
+UNSTORED = 1.0
 #: How long a pod of a rollout is free from its creation.
 FREE_SECONDS = 600.0
 #: The grace of a pod that names none.
@@ -223,6 +225,16 @@ class LivePods:
             self._hidden_worst = found
         if found.at - self._hidden_since > self.hidden_for:
             self.hidden_for, self.hidden_most = found.at - self._hidden_since, self._hidden_worst
+
+    def forgive(self, since: float) -> None:
+        """Judge anew what is hidden: no controller has run since then, by the monotonic clock.
+
+        The next one does not know the pods that were deleted by force meanwhile.
+        """
+        self.hidden_for, self._hidden_since = 0.0, None
+        began = self.now() - (time.monotonic() - since) - UNSTORED
+        for uid in [uid for uid, at in self.gone.items() if at >= began]:
+            del self.gone[uid], self.pods[uid]
 
     async def caught_up(self) -> None:
         """Wait until the watches have brought what is stored now; raises what ended one of them."""

@@ -1,13 +1,15 @@
 """R28: a tenant who does anything that the role `edit` allows, at random, beside honest users of the same group.
 
 A play follows from its seed. Its steps name what they act on by numbers, so that a play with steps left out is a play,
-too: one that fails is cut until no part of it can go, and printed.
+too: one that fails is cut until no part of it can go, and printed. With `kills` the controller is killed now and then,
+and some steps are played without one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 import uuid
@@ -19,8 +21,10 @@ from typing import NamedTuple
 import orjson
 
 from bizrq.kube.client import AlreadyExists, KubeClient, NotFound, Resource
+from bizrq.kube.lease import LEASES
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
+from controller.manager import LEASE
 from sandbox.kubelet import STOP_SECONDS
 from tests.reliability.routes import (
     STRATEGIC,
@@ -33,7 +37,8 @@ from tests.reliability.routes import (
     replica_set,
     web,
 )
-from tests.reliability.stage import Ground, Outcome, under_way
+from tests.reliability.stage import Ended, Ground, Outcome, Tasks, under_way
+from tests.support.accounts import SYSTEM
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods, Sample
 from tests.support.logged_errors import LoggedErrors
@@ -46,6 +51,11 @@ HARD = 12
 #: The cores of the group to which workloads may move.
 SECOND = 6
 SETTLED_EVERY = 100
+#: The same where the controller is killed: soon after it, for a short play is easily cut.
+SETTLED_WITH_KILLS = 40
+#: The step at which the controller is killed, and the fewest and most steps that are played without one.
+KILLS = "kills"
+WITHOUT = (3, 20)
 #: Seconds that an honest user waits at most while there is room.
 PATIENCE = 5.0
 #: How often a play that failed is played again to cut it.
@@ -72,9 +82,9 @@ class Broken(AssertionError):
     done: int | None = None
 
 
-def drawn(seed: int, steps: int) -> list[Step]:
+def drawn(seed: int, steps: int, *, kills: bool = False) -> list[Step]:
     rng = random.Random(f"R28 {seed}")
-    verbs = list(VERBS)
+    verbs = [*VERBS, *([KILLS] if kills else [])]
     weights = [WEIGHTS.get(verb, 2) for verb in verbs]
     return [
         Step(verb, rng.randrange(1000), rng.randrange(1000), rng.randrange(1000))
@@ -91,6 +101,8 @@ class Play:
     #: Another group, which accepts nobody from here, and one to which workloads may move.
     other: str
     second: str
+    #: What ends within the oracle's tolerance is not judged while it does.
+    slowness: int = 1
     uids: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def tenant(self, number: int) -> Tenant:
@@ -123,8 +135,7 @@ class Play:
         inner = {} if step.a % 5 else {LABEL: label or self.group}
         obj = web(tenant, replicas, name=name, app=name, label=label, pods=inner, **how)
         template = obj["spec"]["template"]
-        template["spec"]["terminationGracePeriodSeconds"] = 1 + step.a % 4
-        template["metadata"]["annotations"] = {STOP_SECONDS: str(step.a % 5)}
+        self._end_slowly(template, step)
         return obj if resource is DEPLOYMENTS else of_kind(resource, obj)
 
     async def play(self, step: Step) -> None:
@@ -277,9 +288,12 @@ class Play:
         del self.uids[:-8]
 
     def _brief(self, made: Object, step: Step) -> Object:
-        made["spec"]["terminationGracePeriodSeconds"] = 1 + step.a % 4
-        made["metadata"]["annotations"] = {STOP_SECONDS: str(step.a % 5)}
+        self._end_slowly(made, step)
         return made
+
+    def _end_slowly(self, made: Object, step: Step) -> None:
+        made["spec"]["terminationGracePeriodSeconds"] = self.slowness * (1 + step.a % 4)
+        made["metadata"]["annotations"] = {STOP_SECONDS: str(self.slowness * (step.a % 5))}
 
 
 def _reference(resource: Resource, obj: Object) -> tuple[str, str, str, str]:
@@ -306,7 +320,16 @@ VERBS: dict[str, Callable[[Play, Step], Awaitable[None]]] = {
     "resizes": Play.resizes,
     "waits": Play.waits,
 }
-WEIGHTS = {"creates": 8, "creates_daemonset": 1, "deletes": 5, "scales": 5, "updates": 4, "waits": 4, "relabels_pod": 4}
+WEIGHTS = {
+    "creates": 8,
+    "creates_daemonset": 1,
+    "deletes": 5,
+    "scales": 5,
+    "updates": 4,
+    "waits": 4,
+    "relabels_pod": 4,
+    KILLS: 3,
+}
 
 
 @dataclass
@@ -316,6 +339,7 @@ class Honest:
     tenant: Tenant
     group: str
     live: LivePods
+    patience: float
     admitted: int = 0
     slowest: float = 0.0
 
@@ -344,8 +368,8 @@ class Honest:
                 return now - room_since
             if not _has_room(self.live.last):
                 room_since = now
-            if now - room_since > PATIENCE:
-                raise Broken(f"an honest user was refused for {PATIENCE:g} s: {refused.message}; {self.live.last}")
+            if now - room_since > self.patience:
+                raise Broken(f"an honest user was refused for {self.patience:g} s: {refused.message}; {self.live.last}")
             if now - began > 3 * PATIENCE:
                 return None
             await asyncio.sleep(0.1)
@@ -380,10 +404,39 @@ class Arena:
         self._ground = ground
         self._parts = parts
         self._logged = logged
+        #: Kills the controller, if there is one.
+        self._kill: Ended | None = None
+        self._without_since = 0.0
+
+    async def leads(self, live: LivePods | None = None) -> None:
+        """Have a controller lead; what the oracle saw without one is forgiven."""
+        if self._kill is not None:
+            return
+        self._kill = await self._ground.controller(self._parts, 1.0)
+
+        async def is_led() -> bool:
+            with contextlib.suppress(NotFound):
+                return bool((await self._ground.client.get(LEASES, LEASE, SYSTEM))["spec"].get("holderIdentity"))
+            return False
+
+        await eventually(is_led, 60, "the controller leads")
+        if live is not None:
+            live.forgive(self._without_since)
+
+    async def killed(self) -> None:
+        """Have none lead. The next one need not wait for the end of the Lease."""
+        if self._kill is not None:
+            self._without_since = time.monotonic()
+            await self._kill()
+            self._kill = None
+            with contextlib.suppress(NotFound):
+                await self._ground.client.delete(LEASES, LEASE, SYSTEM)
 
     async def played(self, steps: Sequence[Step]) -> Played:
         """Play the steps in fresh namespaces and a fresh group; raises Broken."""
         ground = self._ground
+        # A play that failed may have killed the last one.
+        await self.leads()
         async with contextlib.AsyncExitStack() as stack:
             name = await ground.group(ground.name(), cpu=str(HARD))
             other, second = ground.name(), await ground.group(ground.name(), cpu=str(SECOND))
@@ -407,23 +460,44 @@ class Arena:
             spaces = {person.name for person in people}
             client = await stack.enter_async_context(KubeClient.from_kubeconfig(ground.cluster.kubeconfig))
             live = await stack.enter_async_context(LivePods(client, name, spaces, now, [second]))
-            honest = Honest(people[2], name, live)
-            play = Play(people[:2], name, other, second)
-            settled = 0
-            for begin in range(0, max(1, len(steps)), SETTLED_EVERY):
+            kills = any(step.verb == KILLS for step in steps)
+            # What came and went while no controller ran is held for a minute.
+            honest = Honest(people[2], name, live, math.inf if kills else PATIENCE)
+            play = Play(people[:2], name, other, second, 3 if kills else 1)
+            settled, every = 0, SETTLED_WITH_KILLS if kills else SETTLED_EVERY
+            for begin in range(0, max(1, len(steps)), every):
                 try:
                     # The honest user stops before the pods come to rest.
                     async with under_way(honest.works()) as user:
-                        for step in steps[begin : begin + SETTLED_EVERY]:
-                            await play.play(step)
-                            user.check()
+                        await self._plays(play, steps[begin : begin + every], live, user)
                     await attempt(honest.tenant.admin.request("DELETE", DEPLOYMENTS.path(honest.tenant.name)))
                     await self._judged(live)
+                    if kills:
+                        # Nor is anything covered by what was promised in vain.
+                        await ground.expire(name, second)
+                        await self._judged(live)
                 except Broken as error:
-                    error.done = begin + SETTLED_EVERY
+                    error.done = begin + every
                     raise
                 settled += 1
             return Played(len(steps), settled, honest.admitted, honest.slowest)
+
+    async def _plays(self, play: Play, steps: Sequence[Step], live: LivePods, user: Tasks) -> None:
+        """Do some steps; after the last one a controller leads."""
+        without, late = 0, 0.0
+        for step in steps:
+            if step.verb == KILLS:
+                await self.killed()
+                without, late = WITHOUT[0] + step.a % (WITHOUT[1] - WITHOUT[0] + 1), step.b % 4
+                continue
+            await play.play(step)
+            user.check()
+            without -= 1
+            if without == 0:
+                # Kubernetes' own controllers act meanwhile.
+                await asyncio.sleep(late)
+                await self.leads(live)
+        await self.leads(live)
 
     async def _judged(self, live: LivePods) -> None:
         async def none_ends() -> bool:
@@ -474,20 +548,21 @@ async def arena_on(ground: Ground) -> AsyncIterator[Arena]:
             client = await parts.enter(KubeClient.from_kubeconfig(ground.cluster.kubeconfig))
             await parts.enter(agent(client))
         await ground.webhooks(parts)
-        await ground.controller(parts, 1.0)
-        await parts.register()
         logged = LoggedErrors()
+        arena = Arena(ground, parts, logged)
+        await arena.leads()
+        await parts.register()
         with logged.recorded():
-            yield Arena(ground, parts, logged)
+            yield arena
 
 
-async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool) -> Outcome:
+async def r28(ground: Ground, *, seeds: int, steps: int, cuts: bool, kills: bool = False) -> Outcome:
     """`cuts` says that a play that fails is cut before it is told."""
     played: list[Played] = []
     async with arena_on(ground) as arena:
         for seed in range(ground.seed, ground.seed + seeds):
             ground.say(f"seed {seed}")
-            taken = drawn(seed, steps)
+            taken = drawn(seed, steps, kills=kills)
             try:
                 played.append(await arena.played(taken))
             except Broken as error:
