@@ -37,7 +37,7 @@ from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.ownership.takeover import replicas_of
 from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.pods.surge import surge_of_deployment
-from bizrq.workloads.validation import Malformed, malformed
+from bizrq.workloads.validation import Malformed, malformed, map_at
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
@@ -261,20 +261,37 @@ class OwnerTrust:
         family = self._family(adapter, new, pays, lookup)
         if family is None or family.above.group_kind != DEPLOYMENT:
             return None
-        declared, uid = replicas_of(family.owner), family.owner["metadata"]["uid"]
-        stored, _ = await self._context.lists.of(resource_of(adapter), deadline, new["metadata"]["namespace"])
-        made = [each for each in stored if (controller_of(each["metadata"]) or {}).get("uid") == uid]
-        is_current = current_version(family.owner, made) == new["metadata"]["uid"]
-        if is_current and replicas_of(new) <= declared + surge_of_deployment(family.owner, declared):
+        if await self._is_as_declared(family, new, deadline):
             return None
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         siblings, revision = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings.values()]
         slot = slot_of_owner(family.owner, family.above)
-        reached = larger(self._reached(family, costs, lookup), self._promised(slot, uid))
+        promised = self._promised(slot, family.owner["metadata"]["uid"])
+        reached = larger(self._reached(family, costs, lookup), promised)
         if not excess(costs, reached):
             return None
         return UntrustedChild(demand, before, slot=slot, room=Room(reached, siblings, revision))
+
+    async def _is_as_declared(self, family: _OwnedKind, new: Object, deadline: Deadline) -> bool:
+        """Return True for the version of now with no more pods than a Deployment declares and surges.
+
+        Raises ApiError, Unreachable.
+        """
+        owner, declared = family.owner, replicas_of(family.owner)
+        most = declared + surge_of_deployment(owner, declared)
+        if replicas_of(new) > most or current_version(owner, [new]) is None:
+            return False
+        labels = sorted(map_at(owner, "spec", "selector", "matchLabels").items())
+        stored, _ = await self._context.lists.of(
+            resource_of(family.adapter),
+            deadline,
+            owner["metadata"]["namespace"],
+            ",".join(f"{key}={value}" for key, value in labels) or None,
+        )
+        uid = owner["metadata"]["uid"]
+        made = [each for each in stored if (controller_of(each["metadata"]) or {}).get("uid") == uid]
+        return current_version(owner, made) == new["metadata"]["uid"]
 
     def _promised(self, slot: Slot | None, uid: str) -> Resources:
         """Return what the reservations of a workload's own writes are for."""
