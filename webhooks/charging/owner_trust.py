@@ -22,6 +22,7 @@ from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, Room
 from bizrq.quota.reservation import entries_with
+from bizrq.store.groups import GROUPS
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger
@@ -266,9 +267,9 @@ class OwnerTrust:
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         siblings, revision = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings.values()]
-        slot = slot_of_owner(family.owner, family.above)
-        promised = self._promised(slot, family.owner["metadata"]["uid"])
-        reached = larger(self._reached(family, costs, lookup), promised)
+        slot, reached = slot_of_owner(family.owner, family.above), self._reached(family, costs, lookup)
+        if excess(costs, reached):
+            reached = larger(reached, await self._promised(slot, family.owner, deadline))
         if not excess(costs, reached):
             return None
         return UntrustedChild(demand, before, slot=slot, room=Room(reached, siblings, revision))
@@ -293,15 +294,19 @@ class OwnerTrust:
         made = [each for each in stored if (controller_of(each["metadata"]) or {}).get("uid") == uid]
         return current_version(owner, made) == new["metadata"]["uid"]
 
-    def _promised(self, slot: Slot | None, uid: str) -> Resources:
-        """Return what the reservations of a workload's own writes are for."""
-        entries = (
-            entry
-            for group in self._context.groups.values()
-            for entry in entries_with(group.status.reservations, f" uid={uid} ")
-            if entry.slot == slot and entry.pending_write is None
-        )
-        return reduce(larger, (entry.amount for entry in entries), dict[str, int]())
+    async def _promised(self, slot: Slot | None, owner: Object, deadline: Deadline) -> Resources:
+        """Return what the reservations of a workload's own writes are for: they were stored before the workload was.
+
+        The groups are read only where the watch of them may not have that yet. Raises ApiError, Unreachable.
+        """
+        groups, metadata = self._context.groups, owner["metadata"]
+        texts = [text for group in groups.values() for text in group.status.reservations]
+        if groups.revision < int(metadata["resourceVersion"]):
+            stored, _ = await self._context.lists.of(GROUPS, deadline)
+            texts = [text for each in stored for text in map_at(each, "status").get("reservations") or ()]
+        entries = entries_with(texts, f" uid={metadata['uid']} ")
+        own = (entry.amount for entry in entries if entry.slot == slot and entry.pending_write is None)
+        return reduce(larger, own, dict[str, int]())
 
     def _family(self, adapter: Adapter, new: Object, pays: Object, lookup: Lookup) -> _OwnedKind | None:
         found = responsible_owner(new, self._context.registry, lookup)

@@ -47,11 +47,13 @@ def ordinal_of(name: str, owner: str) -> int | None:
 def current_version(owner: Object, made: Sequence[Object]) -> str | None:
     """Return the uid of the ReplicaSet that has the owner's pod template now; None where none has.
 
-    Of several the oldest. Source: kubernetes pkg/controller/deployment/util/deployment_util.go, FindNewReplicaSet.
+    Of several the oldest, and of those of one second the one with the first name. Source: kubernetes
+    pkg/controller/deployment/util/deployment_util.go, FindNewReplicaSet, and pkg/controller/controller_utils.go,
+    ReplicaSetsByCreationTimestamp.
     """
     wanted = _plain((owner.get("spec") or {}).get("template"))
     same = [each["metadata"] for each in made if _plain((each.get("spec") or {}).get("template")) == wanted]
-    oldest = min(same, key=lambda m: (str(m.get("creationTimestamp")), str(m.get("uid"))), default=None)
+    oldest = min(same, key=lambda m: (str(m.get("creationTimestamp")), str(m.get("name"))), default=None)
     return oldest.get("uid") if oldest is not None else None
 
 

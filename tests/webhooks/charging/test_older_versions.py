@@ -31,6 +31,7 @@ from tests.webhooks.handlers.test_workloads import replicas
 
 BOTH = pytest.mark.parametrize("make", [deployment, rollout], ids=["Deployment", "Rollout"])
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DEPLOYMENT_CONTROLLER = {"username": "system:serviceaccount:kube-system:deployment-controller"}
 RESOURCES = {"Deployment": DEPLOYMENTS, "Rollout": ROLLOUTS}
 
 
@@ -311,6 +312,50 @@ async def test_who_writes_a_note_of_the_controller_divides_what_is_missing(api: 
     refused = message(await hooks.review("versions", "UPDATE", noted, old, resource=REPLICASETS))
     assert "exceeded quota: nlp, requested: limits.cpu=4, " in refused
     assert (await hooks.review("versions", "UPDATE", old, old, resource=REPLICASETS))["allowed"]
+
+
+async def raised(hooks: Hooks, obj: Object, count: int) -> Object:
+    """Review that the controller of Deployments raises a ReplicaSet."""
+    new = changed(obj, replicas(count))
+    return await hooks.review("versions", "UPDATE", new, obj, resource=REPLICASETS, user=DEPLOYMENT_CONTROLLER)
+
+
+async def test_what_the_controller_raises_has_to_fit_beyond_its_deployment(api: Api, hooks: Hooks) -> None:
+    """But for the version of now, up to what is declared and the surge."""
+    await api.group("nlp", cpu="9", used={"cpu": "7"})
+    web = await stands(api, deployment("web", "nlp", 2), replicas=3)
+    now, old = await version(api, web, "now", 1, "1"), await version(api, web, "old", 1, "5")
+    second = await version(api, web, "then", 1, "1")
+    for count in (2, 3):
+        assert (await raised(hooks, now, count))["allowed"]
+    assert await api.entries("nlp") == []
+    assert "exceeded quota: nlp, requested: limits.cpu=5;" in message(await raised(hooks, old, 2))
+    # Of two with the template of now the older one is the version of now; of one second, that with the first name.
+    assert "exceeded quota: nlp, requested: limits.cpu=39;" in message(await raised(hooks, second, 40))
+    assert "exceeded quota: nlp, requested: limits.cpu=39;" in message(await raised(hooks, now, 40))
+    await api.count("nlp", cpu="4")
+    assert (await raised(hooks, old, 2))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (entry.slot.name, entry.pending_write and entry.pending_write.name) == ("web", "old")
+
+
+async def test_what_a_write_of_the_deployment_was_admitted_with_covers_what_its_controller_raises(
+    api: Api, hooks: Hooks
+) -> None:
+    await api.group("nlp", cpu="12", used={"cpu": "7"})
+    web = await stands(api, deployment("web", "nlp", 2), replicas=3, updatedReplicas=1)
+    await version(api, web, "now", 2, "1")
+    old = await version(api, web, "old", 1, "5")
+    assert (await hooks.update(web, changed(web, replicas(3))))["allowed"]
+    await api.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, namespace="default")
+    assert (await raised(hooks, old, 2))["allowed"]
+    assert sum(entry.extra.get("limits.cpu", 0) for entry in await api.entries("nlp")) == 5 * NANO
+
+
+async def test_nobody_pays_for_what_a_controller_raises_below_a_deployment_of_no_group(api: Api, hooks: Hooks) -> None:
+    web = await stands(api, deployment("web", None, 2), replicas=3)
+    old = await version(api, web, "old", 1, "5")
+    assert (await raised(hooks, old, 20))["allowed"]
 
 
 async def test_a_scale_down_by_hand_lets_the_only_other_version_that_runs_take_over(api: Api, hooks: Hooks) -> None:

@@ -51,11 +51,13 @@ def test_ordinals():
 
 
 def test_the_current_version_is_the_oldest_of_that_template():
-    def replicaset(uid, image, created):
+    def replicaset(uid, image, created, name=""):
         template = {"metadata": {"labels": {"app": "web", "pod-template-hash": uid}}, "spec": {"image": image}}
-        return {"metadata": {"uid": uid, "creationTimestamp": created}, "spec": {"template": template}}
+        metadata = {"uid": uid, "name": name or uid, "creationTimestamp": created}
+        return {"metadata": metadata, "spec": {"template": template}}
 
     deployment = {"spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {"image": "two"}}}}
     made = [replicaset("a", "one", "1"), replicaset("c", "two", "3"), replicaset("b", "two", "2")]
     assert current_version(deployment, made) == "b"
+    assert current_version(deployment, [*made, replicaset("d", "two", "2", "a-first-name")]) == "d"
     assert current_version(deployment, made[:1]) is None
