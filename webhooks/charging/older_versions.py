@@ -32,7 +32,6 @@ from webhooks.charging.stored import list_kinds, list_stored
 
 Object = dict[str, Any]
 
-#: Kinds that make one for each version have their older versions in them.
 #: The label of a Rollout's ReplicaSets by which its status names them (argo-rollouts pkg/apis/rollouts/v1alpha1).
 _ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
 

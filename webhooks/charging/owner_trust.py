@@ -21,8 +21,6 @@ from typing import Any, Final
 from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, Room
-from bizrq.quota.reservation import entries_with
-from bizrq.store.groups import GROUPS
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger
@@ -256,8 +254,8 @@ class OwnerTrust:
         """Return a ReplicaSet that its Deployment's controller raises beyond what the Deployment is charged for.
 
         The controller raises what it has adopted, and divides pods by notes that anybody can write. The version of now
-        is covered up to what is declared and the surge, and so is what a write of the Deployment was admitted with.
-        Raises Malformed, ApiError, Unreachable.
+        is covered up to what is declared and the surge. What a write of the Deployment was admitted with covers nothing
+        here: its promise would have to be divided. Raises Malformed, ApiError, Unreachable.
         """
         family = self._family(adapter, new, pays, lookup)
         if family is None or family.above.group_kind != DEPLOYMENT:
@@ -267,11 +265,10 @@ class OwnerTrust:
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         siblings, revision = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings.values()]
-        slot, reached = slot_of_owner(family.owner, family.above), self._reached(family, costs, lookup)
-        if excess(costs, reached):
-            reached = larger(reached, await self._promised(slot, family.owner, deadline))
+        reached = self._reached(family, costs, lookup)
         if not excess(costs, reached):
             return None
+        slot = slot_of_owner(family.owner, family.above)
         return UntrustedChild(demand, before, slot=slot, room=Room(reached, siblings, revision))
 
     async def _is_as_declared(self, family: _OwnedKind, new: Object, deadline: Deadline) -> bool:
@@ -293,20 +290,6 @@ class OwnerTrust:
         uid = owner["metadata"]["uid"]
         made = [each for each in stored if (controller_of(each["metadata"]) or {}).get("uid") == uid]
         return current_version(owner, made) == new["metadata"]["uid"]
-
-    async def _promised(self, slot: Slot | None, owner: Object, deadline: Deadline) -> Resources:
-        """Return what the reservations of a workload's own writes are for: they were stored before the workload was.
-
-        The groups are read only where the watch of them may not have that yet. Raises ApiError, Unreachable.
-        """
-        groups, metadata = self._context.groups, owner["metadata"]
-        texts = [text for group in groups.values() for text in group.status.reservations]
-        if groups.revision < int(metadata["resourceVersion"]):
-            stored, _ = await self._context.lists.of(GROUPS, deadline)
-            texts = [text for each in stored for text in map_at(each, "status").get("reservations") or ()]
-        entries = entries_with(texts, f" uid={metadata['uid']} ")
-        own = (entry.amount for entry in entries if entry.slot == slot and entry.pending_write is None)
-        return reduce(larger, own, dict[str, int]())
 
     def _family(self, adapter: Adapter, new: Object, pays: Object, lookup: Lookup) -> _OwnedKind | None:
         found = responsible_owner(new, self._context.registry, lookup)
