@@ -63,7 +63,8 @@ async def test_a_stalled_rollout_is_scaled_in_proportion(tenant: Tenant, live: L
     change["spec"]["minReadySeconds"] = 3000
     change["spec"]["progressDeadlineSeconds"] = 4000
     await changed(tenant, DEPLOYMENTS, "web", change)
-    await tenant.running(3)
+    # The sandbox ends a rollout at once.
+    await for_a_while(lambda: has_running(tenant, 3), 10)
     await live.settled()
     await attempt(tenant.scale(DEPLOYMENTS, "web", 40))
     await for_a_while(lambda: has_running(tenant, 40), 5)
