@@ -302,7 +302,7 @@ def _nodes(maker: Object, lookup: Lookup) -> set[str]:
 
 def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
     """Return the names of what has ReplicaSets that make pods."""
-    above = (path[-2][1] for path in makers if len(path) > 1 and (path[-1][0].group, path[-1][0].kind) == REPLICA_SET)
+    above = (path[-2][1] for path in makers if len(path) > 1 and path[-1][0].group_kind == REPLICA_SET)
     return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
 
 

@@ -47,7 +47,7 @@ class Deletions:
             if self._known[first].revision > reached and len(self._known) < MOST:
                 break
             del self._known[first]
-        revision = self._informers.kinds[adapter.group, adapter.kind].store.resource_version
+        revision = self._informers.kinds[adapter.group_kind].store.resource_version
         self._known[obj["metadata"]["uid"]] = _Deletion(adapter, revision)
 
     def late(self, uid: str, below: Callable[[Adapter], Iterable[Informer]]) -> list[tuple[Informer, int]]:

@@ -181,7 +181,7 @@ class Descendants:
 
     def _stores_below(self, adapter: Adapter) -> list[tuple[Adapter, Store]]:
         """Return the watched kinds that a kind creates or passes on."""
-        kind = adapter.group, adapter.kind
+        kind = adapter.group_kind
         if kind not in self._child_stores:
             below = sorted({*adapter.creates, *adapter.passes})
             known = [(self._registry.by_kind(*made), self._informers.kinds.get(made)) for made in below]

@@ -75,7 +75,7 @@ class Informers:
         watched = _watched_adapters(registry)
         #: Informers of the charged kinds and of the kinds that link them to their pods, by kind.
         self.kinds: Mapping[GroupKind, Informer] = _owned_kinds(client, registry, watched, handler, dirty, annotations)
-        self.workloads = {adapter.resource: self.kinds[adapter.group, adapter.kind] for adapter in registry.charged}
+        self.workloads = {adapter.resource: self.kinds[adapter.group_kind] for adapter in registry.charged}
         self.pods = self.kinds[POD]
         context = _context_kinds(client, handler, dirty, self.kinds)
         #: Informers that statuses are counted from, by `plural.group`. A status records the version of each.

@@ -155,21 +155,27 @@ async def test_versions_are_left_in_a_full_group(tenant: Tenant, both: LivePods,
     await both.settled(over=99, ever=99)
 
 
-async def test_what_was_left_grows_later_and_is_deleted(tenant: Tenant, both: LivePods, moving: Moving) -> None:
-    """Its new pods are made more than ten seconds after it was left, and end slowly."""
-    await tenant.create(DEPLOYMENTS, web(tenant, 1, slow=True))
-    await tenant.running(1)
-    await tenant.uses("1")
+async def left_for_long(tenant: Tenant, moving: Moving, replicas: int) -> str:
+    """Leave a ReplicaSet that is counted, and stop the controller. Return its name after more than ten seconds."""
+    await tenant.create(DEPLOYMENTS, web(tenant, replicas, slow=True))
+    await tenant.running(replicas)
+    await tenant.uses(str(replicas))
     await tenant.delete(DEPLOYMENTS, "web", "Orphan")
     await gone(tenant, DEPLOYMENTS, "web")
-    await tenant.uses("1")
+    await tenant.uses(str(replicas))
     await moving.stop()
     await asyncio.sleep(12)
     [made] = await of_deployment(tenant)
-    await tenant.scale(REPLICASETS, made["metadata"]["name"], 4)
+    return made["metadata"]["name"]
+
+
+async def test_what_was_left_grows_later_and_is_deleted(tenant: Tenant, both: LivePods, moving: Moving) -> None:
+    """Its new pods are made more than ten seconds after it was left, and end slowly."""
+    name = await left_for_long(tenant, moving, 1)
+    await tenant.scale(REPLICASETS, name, 4)
     await tenant.running(4)
-    await tenant.delete(REPLICASETS, made["metadata"]["name"])
-    await gone(tenant, REPLICASETS, made["metadata"]["name"])
+    await tenant.delete(REPLICASETS, name)
+    await gone(tenant, REPLICASETS, name)
     await moving.start()
     await both.settled(quiet=3)
 
@@ -210,18 +216,10 @@ async def test_what_another_group_left_has_the_default_label(
 
 async def test_what_was_left_makes_pods_again_and_is_deleted(tenant: Tenant, both: LivePods, moving: Moving) -> None:
     """It makes them more than ten seconds after it was left, without growing itself. They end slowly."""
-    await tenant.create(DEPLOYMENTS, web(tenant, 2, slow=True))
-    await tenant.running(2)
-    await tenant.uses("2")
-    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
-    await gone(tenant, DEPLOYMENTS, "web")
-    await tenant.uses("2")
-    await moving.stop()
-    await asyncio.sleep(12)
+    name = await left_for_long(tenant, moving, 2)
     await relabel_pods(tenant, {"app": "taken"}, 2)
     await tenant.running(4)
-    [made] = await of_deployment(tenant)
-    await tenant.delete(REPLICASETS, made["metadata"]["name"])
-    await gone(tenant, REPLICASETS, made["metadata"]["name"])
+    await tenant.delete(REPLICASETS, name)
+    await gone(tenant, REPLICASETS, name)
     await moving.start()
     await both.settled(quiet=3)

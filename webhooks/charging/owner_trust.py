@@ -319,9 +319,10 @@ class OwnerTrust:
         return allowance(family.owner, family.above, family.pays, asking, lookup, self._context.config)
 
     def _may_raise(self, above: Adapter, made: Adapter) -> bool:
-        """Return True where the owner's controller may raise any of its children to all of its replicas, unreviewed.
+        """Return True where the owner's controller may raise any of its children to all of its replicas, uncharged.
 
-        The controller of a Rollout is reviewed itself unless its account is listed.
+        That of a Deployment may raise the version of now so far (`raised`). The controller of a Rollout is reviewed
+        itself unless its account is listed.
         """
         is_raised = above.surge is not None and made.group_kind == REPLICA_SET
         return is_raised and (above.group_kind == DEPLOYMENT or bool(self._controllers))
@@ -339,7 +340,7 @@ class OwnerTrust:
         self, family: _OwnedKind, child: Object, deadline: Deadline
     ) -> tuple[dict[str, Resources], int]:
         """List the namespace. Return what the owner's other children of the kind ask for, by uid, and the revision."""
-        made, direct = (family.adapter.group, family.adapter.kind), family.owner["metadata"]["uid"]
+        made, direct = family.adapter.group_kind, family.owner["metadata"]["uid"]
         passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
         stored, revision = await self._context.lists.of(resource_of(family.adapter), deadline, namespace)

@@ -65,7 +65,7 @@ class _Write(NamedTuple):
 
 
 class VersionHandler:
-    """The webhook for what people do to the ReplicaSets of Deployments."""
+    """The webhook for what people do to the ReplicaSets of Deployments, and for what their controller raises."""
 
     def __init__(self, context: Context, charger: Charger, payers: Payers, owner_trust: OwnerTrust) -> None:
         self._context = context

@@ -228,7 +228,7 @@ class DryRun:
         """Read the stored objects of the manifests' names, and their namespaces, all at once."""
         wanted = {place_of(each): kind for each in self._manifests if (kind := self._kind_of(each)) is not None}
         wanted |= {
-            (adapter.group, adapter.kind, *place_of(each)[2:]): self._kinds[adapter.group, adapter.kind]
+            (adapter.group, adapter.kind, *place_of(each)[2:]): self._kinds[adapter.group_kind]
             for each in self._manifests
             if is_scale(each)
             for adapter in self._settings.registry.charged
@@ -282,7 +282,7 @@ class DryRun:
         try:
             if kind is None:
                 adapter, place, manifest = self._scaled(manifest, place)
-                kind = self._kinds[adapter.group, adapter.kind].scaled()
+                kind = self._kinds[adapter.group_kind].scaled()
             write = self._write(number, manifest, place, kind)
             return await self._reviewed(write, uncharged)
         except Malformed as error:

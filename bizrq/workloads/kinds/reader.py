@@ -123,7 +123,7 @@ def read_adapters(entries: object, where: str, codes: Codes) -> list[tuple[Adapt
     for adapter, override in _all(entries, where, partial(_adapter, codes)):
         if adapter.group_kind in found:
             raise DeclarationError(f"{where}: {adapter.resource} is declared twice")
-        found[adapter.group, adapter.kind] = adapter, override
+        found[adapter.group_kind] = adapter, override
     return list(found.values())
 
 

@@ -134,7 +134,7 @@ class Registry:
                 )
             if old is not None:
                 known.pop(old.group_kind, None)
-            known[adapter.group, adapter.kind] = adapter
+            known[adapter.group_kind] = adapter
             plurals[adapter.group, adapter.plural] = adapter
         charged = self.charged_names | {a.resource for a, _ in added if not a.estimate}
         return Registry(tuple(known.values()), frozenset(charged), self.codes, self.scope)
