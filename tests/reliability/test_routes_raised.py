@@ -17,7 +17,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import attempt, for_a_while, of_kind, pod, web
 from tests.support.cluster import eventually
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
 from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,9 +39,10 @@ async def and_is_deleted_without_its_pods(tenant: Tenant) -> None:
     await in_one_step(tenant)
     await for_a_while(lambda: _has(tenant, MANY), 10)
     await tenant.delete(DEPLOYMENTS, "web", "Orphan")
-    await asyncio.sleep(1)
-    name = await _replica_set(tenant)
-    await attempt(tenant.scale(REPLICASETS, name, MANY + 1))
+    version = (await _replica_set(tenant))["metadata"]
+    # As long as the group is the remembered payer, what is asked for here is asked of the group, and fits.
+    await eventually(lambda: _has_given_up(tenant, version["uid"]), 60, "the group pays for the ReplicaSet no longer")
+    await attempt(tenant.scale(REPLICASETS, version["name"], MANY + 1))
 
 
 async def by_adoption(tenant: Tenant) -> None:
@@ -149,6 +150,11 @@ async def _has(tenant: Tenant, pods: int) -> bool:
     return await tenant.live() >= pods
 
 
-async def _replica_set(tenant: Tenant) -> str:
+async def _has_given_up(tenant: Tenant, uid: str) -> bool:
+    status = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+    return not any(f" {uid} " in line for line in status.payers)
+
+
+async def _replica_set(tenant: Tenant) -> Object:
     found, _ = await tenant.client.list(REPLICASETS, tenant.name)
-    return found[0]["metadata"]["name"]
+    return found[0]
