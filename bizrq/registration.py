@@ -441,7 +441,7 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
 
 
 def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
-    """Review what somebody adds below a workload that pays: a new child, or an object that gets such an owner.
+    """Review what is added below a workload that pays: a child that somebody makes, or an object that gets an owner.
 
     Few of these have a label of their own, and the group of their owner pays for them. Fails open: the recount counts
     what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
@@ -451,7 +451,8 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     if not rules:
         return []
     conditions = [
-        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        # Kubernetes' controllers adopt whatever matches, and nobody may have paid for it.
+        {"name": "adopted-or-not-by-kubernetes", "expression": f"request.operation == 'UPDATE' || !{BUILT_IN}"},
         {"name": "made-by-what-pays", "expression": _owned("object", makers)},
         {"name": "new-there", "expression": f"request.operation == 'CREATE' || !({_owned('oldObject', makers)})"},
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bizrq.quota.reservation import Reservation, Write
 from bizrq.units import quantity
-from bizrq.units.resources import Resources, growth, larger, total
+from bizrq.units.resources import Resources, add, growth, larger, scale, total
 from bizrq.units.slot import GROUP_SLOT_KIND, Slot
 from bizrq.units.text import by_number
 
@@ -49,17 +49,21 @@ class Room:
     """What the owner of a child is charged for (`covers`), and what its other children ask for, by uid.
 
     They were listed at this `revision`. `scaled_to` is what the owner's controller may raise any one of them to; empty
-    for a controller that scales none.
+    for a controller that scales none. Of children that are `declared` by number, its controller makes those that are
+    missing, each of which costs `least` or more.
     """
 
     covers: Resources
     taken: Mapping[str, Resources]
     revision: int = 0
     scaled_to: Resources = field(default_factory=dict)
+    declared: int = 0
+    least: Resources = field(default_factory=dict)
 
-    def asked(self, others: Iterable[Resources]) -> dict[str, int]:
-        """Return what other children may come to ask for."""
-        asked = total(others)
+    def asked(self, others: Collection[Resources]) -> dict[str, int]:
+        """Return what children besides the one that is charged may come to ask for."""
+        missing = max(0, self.declared - 1 - len(others))
+        asked = add(total(others), scale(self.least, missing)) if missing else total(others)
         return larger(asked, self.scaled_to) if any(asked.values()) else asked
 
 

@@ -1,6 +1,7 @@
-"""Routes by adoption: pods that pay for themselves in one group get an owner that another group pays for.
+"""Routes by adoption: what one group pays for, or none, gets an owner that another group pays for.
 
-In each a tenant with the role `edit` and two groups of four cores tries to run more than both have together.
+In each a tenant with the role `edit` tries to run more than the groups have together, or to have one of them charged
+beyond its four cores, so that nobody in it may grow any more.
 """
 
 from __future__ import annotations
@@ -10,16 +11,31 @@ import asyncio
 import pytest
 import pytest_asyncio
 
+from bizrq.api import group as wire
 from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, attempts, counted, for_a_while, has_running, of_kind, pod, web
+from bizrq.units import quantity
+from tests.reliability.routes import (
+    attempt,
+    attempts,
+    counted,
+    for_a_while,
+    has_running,
+    of_kind,
+    pod,
+    replica_set,
+    web,
+)
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, REPLICASETS, group
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, group
 from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
+MANY = 12
+#: The rollout does not end.
+SLOWLY: Object = {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -51,3 +67,39 @@ async def test_pods_without_an_owner_are_adopted_by_what_wants_none(
         await for_a_while(is_taken, 8)
         await asyncio.sleep(2)
     await both.settled()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS, DEPLOYMENTS],
+    ids=["ReplicaSet", "RC", "StatefulSet", "Deployment"],
+)
+async def test_large_ones_of_no_group_are_adopted_by_a_small_one(tenant: Tenant, kind: Resource) -> None:
+    """Of those that its owner adopts, the group pays for as many as fit."""
+    if kind is DEPLOYMENTS:
+        await tenant.create(REPLICASETS, _to_adopt(replica_set(tenant, "taker", MANY, label=None, app="taker")))
+    else:
+        for number in range(MANY):
+            await tenant.create(PODS, pod(tenant, f"taker-{number}", label=None, app="taker"))
+    await tenant.running(MANY)
+    small = web(tenant, MANY, name="taker", app="taker", cpu="1m", **({} if kind is not DEPLOYMENTS else SLOWLY))
+    await tenant.create(kind, of_kind(kind, small))
+    await _is_never_over(tenant)
+    await tenant.delete(kind, "taker", "Orphan")
+    await _is_never_over(tenant)
+
+
+def _to_adopt(version: Object) -> Object:
+    """The ReplicaSet with the label by which Deployments find theirs."""
+    version["metadata"]["labels"]["app"] = "taker"
+    return version
+
+
+async def _is_never_over(tenant: Tenant) -> None:
+    seen: list[wire.GroupStatus] = []
+
+    async def is_over() -> bool:
+        seen[:] = [wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status]
+        return quantity.parse((seen[0].used or {})["limits.cpu"]) > 4 * quantity.NANO
+
+    assert not await for_a_while(is_over, 8), seen

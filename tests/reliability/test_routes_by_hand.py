@@ -23,13 +23,14 @@ from tests.reliability.routes import (
     gone,
     has_running,
     may_operate,
+    of_kind,
     owned,
     pod,
     ray_cluster,
     replica_set,
     web,
 )
-from tests.support.cluster import eventually
+from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -43,7 +44,7 @@ from tests.support.objects import (
     rayservice,
     tfjob,
 )
-from tests.support.tenant import Tenant
+from tests.support.tenant import STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,6 +73,31 @@ async def test_pods_without_a_label_below_a_replica_set(tenant: Tenant, live: Li
         tenant.create(PODS, each) for each in unlabelled(tenant, "ReplicaSet", "rs", made["metadata"]["uid"])
     )
     await live.settled()
+
+
+@pytest.mark.parametrize("is_labelled_later", [False, True], ids=["labelled", "labelled later"])
+async def test_a_large_pod_among_those_that_a_stateful_set_makes_one_by_one(
+    tenant: Tenant, live: LivePods, cluster: Cluster, is_labelled_later: bool
+) -> None:
+    """It waits an hour between two: a person makes the second, of three cores, and has it make the others."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's StatefulSets make all their pods at once")
+    label = None if is_labelled_later else tenant.name
+    made = of_kind(STATEFULSETS, web(tenant, 4, label=label, minReadySeconds=3600))
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    uid = (await tenant.create(STATEFULSETS, made))["metadata"]["uid"]
+    await tenant.running(1)
+    second = owned(pod(tenant, "web-1", label=None, app="x"), "StatefulSet", "web", uid)
+    second["spec"]["containers"][0]["resources"] = {part: {"cpu": "3"} for part in ("limits", "requests")}
+    await attempt(tenant.create(PODS, second))
+    if is_labelled_later:
+        await attempt(tenant.patch(STATEFULSETS, "web", {"metadata": {"labels": {LABEL: tenant.name}}}))
+    await tenant.patch(STATEFULSETS, "web", {"spec": {"minReadySeconds": 0}})
+    await for_a_while(lambda: has_running(tenant, 4), 10)
+    if is_labelled_later:
+        assert await cores(tenant, tenant.name) == 0
+    else:
+        await live.settled()
 
 
 async def test_pods_without_a_label_below_what_no_controller_reads(tenant: Tenant, live: LivePods) -> None:

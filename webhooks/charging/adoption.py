@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bizrq.store.reference_resolver import resources_of
-from bizrq.units.resources import Resources, add, growth, larger, nonzero, smaller, total
+from bizrq.units.resources import Resources, add, growth, larger, nonzero, scale, smaller, total
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import POD, Adapter
@@ -152,7 +152,10 @@ class Adoption:
 
         lookup = await self._context.resolver.resolve(costs, deadline.seconds_left())
         fresh, ending, asked = costs(lookup)
-        return nonzero(add(growth(larger(total(fresh), total(asked)), demand.resources), total(ending)))
+        # Its controller makes those that are missing besides.
+        missing = scale(least_pod(demand), max(0, demand.declared - len(fresh)))
+        there = add(total(fresh), missing) if fresh else {}
+        return nonzero(add(growth(larger(there, total(asked)), demand.resources), total(ending)))
 
     async def _below(self, adapter: Adapter, top: Object, deadline: Deadline) -> list[tuple[Adapter, Object]]:
         """List what is below a workload, at any depth. Raises ApiError, Unreachable."""

@@ -25,9 +25,9 @@ from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger
 from bizrq.units.slot import Slot
-from bizrq.workloads.demand.counting import Demand
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import controller_of
@@ -216,12 +216,15 @@ class OwnerTrust:
         pays: Object,
         lookup: ReferenceLookup,
         deadline: Deadline,
+        *,
+        is_unpaid: bool,
     ) -> UntrustedChild | None:
         """Return the child with the room that its owner has for it; None where it needs none.
 
-        `pays` is the payer above the child. Raises Malformed, ApiError, Unreachable.
+        `pays` is the payer above the child. A controller is not trusted with what it adopts and no group has paid for,
+        which `is_unpaid` says: it takes whatever matches. Raises Malformed, ApiError, Unreachable.
         """
-        if self.is_trusted(request) and request.sub_resource not in _ASKED_BY_NO_OWNER:
+        if self.is_trusted(request) and request.sub_resource not in _ASKED_BY_NO_OWNER and not is_unpaid:
             return None
         family = self._family(adapter, new, pays, lookup)
         if family is None:
@@ -244,7 +247,8 @@ class OwnerTrust:
         if self._may_raise(family.above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
-        room = Room(reached, siblings, revision, scaled_to)
+        pods = self._pods_to_come(family, lookup)
+        room = Room(reached, siblings, revision, scaled_to, pods.declared, least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
 
@@ -317,6 +321,13 @@ class OwnerTrust:
         """Return what the owner covers of children that cost so much."""
         asking = sum(1 for cost in costs if cost)
         return allowance(family.owner, family.above, family.pays, asking, lookup, self._context.config)
+
+    def _pods_to_come(self, family: _OwnedKind, lookup: Lookup) -> Demand:
+        """Return the pods that an owner's controller makes itself; none for other children."""
+        with suppress(Malformed):
+            if family.adapter.group_kind == POD:
+                return child_demand(family.owner, family.above, family.pays, lookup, self._context.config)
+        return NO_DEMAND
 
     def _may_raise(self, above: Adapter, made: Adapter) -> bool:
         """Return True where the owner's controller may raise any of its children to all of its replicas, uncharged.

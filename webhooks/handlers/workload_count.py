@@ -19,7 +19,7 @@ from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
-from bizrq.workloads.owners import charged_group, owner_chain, requires_group
+from bizrq.workloads.owners import charged_group, controller_of, owner_chain, requires_group
 from bizrq.workloads.ownership.memory import leaving_parts
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
@@ -103,7 +103,8 @@ class WorkloadCounter:
         if refused is not None:
             return Decided(refused)
         if owner is not None:
-            return await self._count_child(write, owner, lookup, deadline)
+            is_unpaid = await self._comes_unpaid(write, paid, lookup, deadline)
+            return await self._count_child(write, owner, lookup, deadline, is_unpaid=is_unpaid)
         if paid is not None:
             return self._count_left(write, paid, lookup)
         group = charged_group(write.new, self._registry, lookup)
@@ -304,8 +305,26 @@ class WorkloadCounter:
             and not any(awaits(owner, is_old=True)(name) for owner in owners)
         )
 
+    async def _comes_unpaid(self, write: WorkloadWrite, paid: Paid | None, lookup: Lookup, deadline: Deadline) -> bool:
+        """Return True for a stored object that gets an owner, and that no group has paid for.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
+        new, old = write.new, write.old
+        if old is None or controller_of(old.get("metadata")) == controller_of(new.get("metadata")):
+            return False
+        if paid is not None or charged_group(old, self._registry, lookup) is not None:
+            return False
+        return await self._payers.of_released(old, lookup, deadline) is None
+
     async def _count_child(
-        self, write: WorkloadWrite, owner: PayingOwner, lookup: ReferenceLookup, deadline: Deadline
+        self,
+        write: WorkloadWrite,
+        owner: PayingOwner,
+        lookup: ReferenceLookup,
+        deadline: Deadline,
+        *,
+        is_unpaid: bool,
     ) -> Counted:
         """Count an object that an owner pays for: it costs nothing, the growth of its payer, or what that does not
         cover.
@@ -317,7 +336,9 @@ class WorkloadCounter:
         if old is None and label not in (None, owner.group):
             pays = f"{display_name(owner.obj)} pays for it in {owner.group}"
             write.warnings.add(f"{subject_of(request, adapter.kind)}: its label {LABEL}={label} is ignored: {pays}")
-        child = await self._owner_trust.untrusted(request, adapter, new, old, owner.obj, lookup, deadline)
+        child = await self._owner_trust.untrusted(
+            request, adapter, new, old, owner.obj, lookup, deadline, is_unpaid=is_unpaid
+        )
         if child is None:
             return await self._children.count(request, adapter, new, old, owner.obj, deadline)
         before = child.before or self._before(old, owner.group, lookup)

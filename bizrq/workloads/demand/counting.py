@@ -68,6 +68,11 @@ class Demand:
     unreadable: tuple[str, ...] = ()
     stated: frozenset[str] | None = None
 
+    @property
+    def declared(self) -> int:
+        """The number of pods without surge."""
+        return sum(role.replicas - role.surge for role in self.roles)
+
 
 NO_DEMAND = Demand()
 

@@ -28,6 +28,7 @@ from tests.webhooks.conftest import Api, Hooks, changed, message, serving, store
 #: Of Kubernetes, and of an operator that is not listed.
 REPLICASET_CONTROLLER = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
 OPERATOR = {"username": "system:serviceaccount:kubeflow:training-operator"}
+OF_REPLICA_SET: Object = {"apiVersion": REPLICASETS.api_version, "kind": "ReplicaSet"}
 TRAIN = "tfjobs.kubeflow.org/default/train"
 COLLECTOR = {"username": "system:serviceaccount:kube-system:generic-garbage-collector"}
 
@@ -93,9 +94,49 @@ async def test_a_forged_child_pays_for_more_than_a_pod_of_its_owner_has(api: Api
     """Covers a pod of a hundred cores in place of one core, and a pod with cards that no template names."""
     await api.group("nlp", cpu="10", gpu="8", used={"cpu": "2", "gpu": "2"})
     owner = await job(api)
-    assert "requested: limits.cpu=98" in message(await hooks.create(child(owner, "big", cpu="100")))
+    assert "requested: limits.cpu=99" in message(await hooks.create(child(owner, "big", cpu="100")))
     cards = child(owner, "cards", **{"nvidia.com/gpu": 9})
-    assert "requested: requests.nvidia.com/gpu=7" in message(await hooks.create(cards))
+    assert "requested: requests.nvidia.com/gpu=8" in message(await hooks.create(cards))
+
+
+async def test_pods_that_the_owner_has_yet_to_make_keep_their_part(api: Api, hooks: Hooks) -> None:
+    """Its controller makes the others besides: of four workers of one core, one of three cores is two too many."""
+    await api.group("nlp", cpu="5", gpu="4", used={"cpu": "4", "gpu": "4"})
+    owner = await job(api, 4)
+    await worker(api, owner, "w0")
+    large = child(owner, "w1", cpu="3", **{"nvidia.com/gpu": 1})
+    assert "exceeded quota: nlp, requested: limits.cpu=2" in message(await hooks.create(large))
+    as_declared = child(owner, "w1", **{"nvidia.com/gpu": 1})
+    assert (await hooks.create(as_declared))["allowed"]
+    assert not any(amount for entry in await api.entries("nlp") for amount in entry.extra.values())
+    half = child(owner, "w2", cpu="500m", **{"nvidia.com/gpu": 1})
+    assert (await hooks.create(half))["allowed"]
+    [entry] = [each for each in await api.entries("nlp") if each.awaited_slot.name == "w2"]
+    assert not any(entry.extra.values())
+
+
+async def test_a_pod_is_resized_beside_those_that_the_owner_has_yet_to_make(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="4", gpu="4", used={"cpu": "4", "gpu": "4"})
+    owner = await job(api, 4)
+    first = await worker(api, owner, "w0")
+    refused = await hooks.update(first, resized(first, "4"), sub_resource="resize")
+    assert "exceeded quota: nlp, requested: limits.cpu=3" in message(refused)
+
+
+async def test_a_controller_adopts_what_no_group_paid_for_as_far_as_it_fits(api: Api, hooks: Hooks) -> None:
+    """Kubernetes' controllers adopt whatever matches. Two pods of one core are declared."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner = await api.client.create(REPLICASETS, {**deployment("web", "nlp", 2), **OF_REPLICA_SET})
+    for cpu, is_allowed in (("1", True), ("2", True), ("3", False)):
+        found = child(owner, f"of-{cpu}", None, cpu=cpu)
+        found["metadata"]["labels"] = {"app": "x"}
+        stands = stored(released(found))
+        adopted = changed(stands, lambda o: o["metadata"].update(ownerReferences=[owned_by(owner)]))
+        answer = await hooks.update(stands, adopted, user=REPLICASET_CONTROLLER)
+        assert answer["allowed"] is is_allowed
+        touched = changed(adopted, lambda o: o["metadata"]["labels"].update(more="1"))
+        assert (await hooks.update(adopted, touched, user=REPLICASET_CONTROLLER))["allowed"]
+    assert sum(entry.extra["limits.cpu"] for entry in await api.entries("nlp")) == 1_000_000_000
 
 
 async def test_pods_that_ended_or_go_or_are_anothers_are_not_in_the_way(api: Api, hooks: Hooks) -> None:
