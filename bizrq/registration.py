@@ -450,6 +450,8 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     rules = [_written(each) for each in registry.made if each.group_kind not in grown]
     if not rules:
         return []
+    # What is below a pod may be paid for by what made the pod.
+    makers = (*makers, *(each for each in registry.charged if each.passes))
     conditions = [
         # Kubernetes' controllers adopt whatever matches, and nobody may have paid for it.
         {"name": "adopted-or-not-by-kubernetes", "expression": f"request.operation == 'UPDATE' || !{BUILT_IN}"},

@@ -48,13 +48,14 @@ MAX_OLDER = 2
 class Room:
     """What the owner of a child is charged for (`covers`), and what its other children ask for, by uid.
 
-    They were listed at this `revision`. `scaled_to` is what the owner's controller may raise any one of them to; empty
-    for a controller that scales none. Of children that are `declared` by number, its controller makes those that are
-    missing, each of which costs `least` or more.
+    They are of these `kinds`, and were listed at this `revision`. `scaled_to` is what the owner's controller may raise
+    any one of them to; empty for a controller that scales none. Of children that are `declared` by number, its
+    controller makes those that are missing, each of which costs `least` or more.
     """
 
     covers: Resources
     taken: Mapping[str, Resources]
+    kinds: frozenset[str]
     revision: int = 0
     scaled_to: Resources = field(default_factory=dict)
     declared: int = 0

@@ -87,7 +87,7 @@ def with_cover(account: Account, charge: Charge) -> Charge:
     taken = dict(charge.room.taken)
     for entry in account.reservations_of(charge.slot):
         awaited = entry.pending_write
-        if awaited is not None and awaited.kind == charge.pending_write.kind and awaited != charge.pending_write:
+        if awaited is not None and awaited.kind in charge.room.kinds and awaited != charge.pending_write:
             taken[entry.uid] = larger(taken.get(entry.uid, {}), entry.amount)
     left = subtract_floor(charge.room.covers, charge.room.asked(taken.values()))
     covered = replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))

@@ -136,7 +136,7 @@ async def read_payers(client: KubeClient, registry: Registry, groups: Iterable[G
 def kinds_of_makers(registry: Registry) -> frozenset[str]:
     """Return the kinds of workloads that make others than pods, or pods that make others."""
     others = {adapter.group_kind for adapter in registry.adapters} - {POD}
-    makers = (a for a in registry.adapters if others & {*a.creates, *a.passes} or "Pod" in a.pods.owner_chain)
+    makers = (a for a in registry.adapters if others & {*a.creates, *a.passes} or a.has_pods_below_pods)
     return frozenset(adapter.kind for adapter in makers)
 
 

@@ -85,7 +85,7 @@ def kinds_below(cluster: Cluster, adapter: Adapter) -> set[GroupKind]:
             if maker is not None and made in cluster.informers.kinds:
                 found.add(made)
                 # Pods of few kinds own objects.
-                todo.extend([maker] if made != POD or "Pod" in adapter.pods.owner_chain else ())
+                todo.extend([maker] if made != POD or adapter.has_pods_below_pods else ())
     return found
 
 
@@ -120,7 +120,7 @@ def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:
         answering = found.owners.setdefault(uid, Owner(path[:answers]))
         if made == POD:
             found.makers.append(path)
-            if "Pod" in adapter.pods.owner_chain:
+            if adapter.has_pods_below_pods:
                 pods = cluster.descendants.pods_made_by(owner)
                 below.extend((*path, (child, pod.plain())) for pod in pods)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from bizrq.api import overlap as wire
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
+from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
@@ -18,32 +19,53 @@ from controller.usage.usage_cache import GroupUsage
 def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
     """Return the text of the rejection by the key of each object whose pods nobody may replace.
 
-    A workload is among them while pods run besides those that it declares, and take some of what the group lacks. With
-    a Deployment all its ReplicaSets are, or each new version would bring pods that are not listed yet.
+    A workload is among them while pods run besides those that it declares, or that it has left, and take some of what
+    the group lacks. With a Deployment all its ReplicaSets are, or each new version would bring pods that are not listed
+    yet.
     """
     found: dict[str, str] = {}
     if not counted.over:
         return found
+    left = _left(usage)
     for line in usage.usages.values():
-        overlap = line.overlap
-        if overlap is None or not (overlap.ending or overlap.beyond):
-            continue
-        lacking = sorted(name for name in counted.over if overlap.amounts.get(name, 0))
-        if lacking:
-            slot = line.counted.slot
+        overlap, slot = line.overlap, line.counted.slot
+        if overlap is not None and (lacking := _lacking(counted, overlap)):
             keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
-            found.update(dict.fromkeys(keys, _rejection(group, slot, overlap, lacking)))
+            found.update(dict.fromkeys(keys, _rejection(group, slot, _running_on(overlap), lacking)))
+        its_own = left.get(line.place, {}) if line.left is None else {}
+        if lacking := sorted(name for name in counted.over if its_own.get(name, 0)):
+            keys = [*line.makers, wire.version_key(slot.namespace, slot.name)]
+            found.update(dict.fromkeys(keys, _rejection(group, slot, "pods that it has left", lacking)))
     return found
 
 
-def _rejection(group: GroupObject, slot: Slot, overlap: Overlap, lacking: Sequence[str]) -> str:
-    """Return the words of native quota, and why there is no room.
+def _lacking(counted: Recount, overlap: Overlap) -> list[str]:
+    """Return what the group lacks of what runs besides the declared pods."""
+    if not (overlap.ending or overlap.beyond):
+        return []
+    return sorted(name for name in counted.over if overlap.amounts.get(name, 0))
 
-    Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
-    """
-    pods = " and ".join(
+
+def _left(usage: GroupUsage) -> dict[str, Resources]:
+    """Return what is left of each place: a workload that stands has made other pods in place of these."""
+    found: dict[str, Resources] = {}
+    for line in usage.leftovers.values():
+        if line.left is not None:
+            found[line.left.place] = add(found.get(line.left.place, {}), line.counted.charged)
+    return found
+
+
+def _running_on(overlap: Overlap) -> str:
+    return " and ".join(
         f"{number} {words}"
         for number, words in ((overlap.ending, "ending"), (overlap.beyond, "of a rollout that takes long"))
         if number
     )
+
+
+def _rejection(group: GroupObject, slot: Slot, pods: str, lacking: Sequence[str]) -> str:
+    """Return the words of native quota, and why there is no room.
+
+    Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
+    """
     return f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {pods}"

@@ -164,7 +164,7 @@ class Descendants:
         top = self._registry.of(workload)
         if top is None:
             return
-        level, through_pods = [(top, workload)], "Pod" in top.pods.owner_chain
+        level, through_pods = [(top, workload)], top.has_pods_below_pods
         for _ in range(MAX_HOPS):
             below: list[tuple[Adapter, Object]] = []
             for above, owner in level:

@@ -479,8 +479,8 @@ def _is_outdated(stored: GroupObject, charge: Charge) -> bool:
     """
     if charge.room is None or charge.pending_write is None:
         return False
-    counted = stored.status.counted_at.get(charge.pending_write.kind, "")
-    return counted.isascii() and counted.isdigit() and int(counted) > charge.room.revision
+    counted = [stored.status.counted_at.get(kind, "") for kind in charge.room.kinds]
+    return any(each.isascii() and each.isdigit() and int(each) > charge.room.revision for each in counted)
 
 
 def _if_of_a_line(stored: GroupObject) -> Denied | None:

@@ -23,14 +23,14 @@ from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, Room
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
-from bizrq.units.resources import Resources, growth, larger
+from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
-from bizrq.workloads.owners import controller_of
+from bizrq.workloads.owners import controller_of, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.ownership.takeover import replicas_of
@@ -194,6 +194,23 @@ class OwnerTrust:
             why = f"the selector of {kind.kind} {name} does not match the labels of this object"
             raise malformed("metadata.ownerReferences", f"{why}: remove the reference, or set labels that it selects")
 
+    def check_above(self, new: Object, old: Object | None, lookup: Lookup) -> None:
+        """Refuse an object without a group below a pod that a group pays for by its owner: nobody would pay for it.
+
+        Few kinds have pods that make others (`Adapter.has_pods_below_pods`). Raises Malformed.
+        """
+        reference = controller_of(new.get("metadata"))
+        if old is not None and stored_label(old) is None and controller_of(old.get("metadata")) == reference:
+            return
+        above = next(owner_chain(new, self._context.registry, lookup), None)
+        if above is None or above[1].group_kind != POD:
+            return
+        paid = self._payers.of_stored(above[0], lookup)
+        if paid is not None:
+            why = f"{paid.group} pays for Pod {above[0]['metadata']['name']}, and not for what is below it"
+            remedy = f"label this object with the group that pays for it ({LABEL}), or remove the reference"
+            raise malformed("metadata.ownerReferences", f"{why}: {remedy}")
+
     async def _stands(
         self, kind: Adapter, version: str, name: str, uid: str, namespace: str, deadline: Deadline
     ) -> bool:
@@ -228,17 +245,20 @@ class OwnerTrust:
             return None
         family = self._family(adapter, new, pays, lookup)
         if family is None:
-            return None
+            if old is not None and controller_of(old.get("metadata")) == controller_of(new.get("metadata")):
+                return None
+            # So it is below more owners than are followed, of which a group has paid for one.
+            raise malformed("metadata.ownerReferences", "no owner that is followed makes such objects: remove it")
         grows = adapter.group_kind in family.above.grows
-        if grows and family.above.surge is not None:
-            # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
-            return None
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
         siblings, revision = await self._siblings(family, new, deadline)
         costs = [demand.resources, *siblings.values()]
         reached = self._reached(family, costs, lookup)
+        if grows and family.above.surge is not None:
+            # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
+            return UntrustedChild(demand, before) if len(siblings) > 1 else None
         if grows:
             # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
@@ -248,7 +268,8 @@ class OwnerTrust:
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
         pods = self._pods_to_come(family, lookup)
-        room = Room(reached, siblings, revision, scaled_to, pods.declared, least_pod(pods))
+        kinds = self._names_beside(family)
+        room = Room(reached, siblings, kinds, revision, scaled_to, pods.declared, least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
 
@@ -273,7 +294,9 @@ class OwnerTrust:
         if not excess(costs, reached):
             return None
         slot = slot_of_owner(family.owner, family.above)
-        return UntrustedChild(demand, before, slot=slot, room=Room(reached, siblings, revision))
+        return UntrustedChild(
+            demand, before, slot=slot, room=Room(reached, siblings, self._names_beside(family), revision)
+        )
 
     async def _is_as_declared(self, family: _OwnedKind, new: Object, deadline: Deadline) -> bool:
         """Return True for the version of now with no more pods than a Deployment declares and surges.
@@ -319,6 +342,13 @@ class OwnerTrust:
 
     def _reached(self, family: _OwnedKind, costs: Iterable[Resources], lookup: Lookup) -> Resources:
         """Return what the owner covers of children that cost so much."""
+        if family.above.beside and family.adapter.group_kind not in family.above.grows:
+            # What may outgrow the owner has all of its other pods.
+            with suppress(Malformed):
+                found = child_demand(family.owner, family.above, family.pays, lookup, self._context.config)
+                roles = (role for role in found.roles if role.name in family.above.beside)
+                return total(scale(role.per_pod, role.replicas) for role in roles)
+            return {}
         asking = sum(1 for cost in costs if cost)
         return allowance(family.owner, family.above, family.pays, asking, lookup, self._context.config)
 
@@ -347,34 +377,57 @@ class OwnerTrust:
         except Malformed:
             return Demand()
 
+    def _kinds_beside(self, family: _OwnedKind) -> list[Adapter]:
+        """Return the kinds of children that share what the owner covers: one that may outgrow the owner shares none."""
+        if family.adapter.group_kind in family.above.grows:
+            return [family.adapter]
+        kinds = (self._context.registry.by_kind(*made) for made in family.above.creates - family.above.grows)
+        charged = (each for each in kinds if each is not None and self._context.registry.is_charged(each))
+        return list({each.resource: each for each in (family.adapter, *charged)}.values())
+
+    def _names_beside(self, family: _OwnedKind) -> frozenset[str]:
+        return frozenset(kind.resource for kind in self._kinds_beside(family))
+
     async def _siblings(
         self, family: _OwnedKind, child: Object, deadline: Deadline
     ) -> tuple[dict[str, Resources], int]:
-        """List the namespace. Return what the owner's other children of the kind ask for, by uid, and the revision."""
-        made, direct = family.adapter.group_kind, family.owner["metadata"]["uid"]
-        passing = {a.kind for a in self._context.registry.adapters if made in a.passes}
+        """List the namespace. Return what the owner's other children ask for, by uid, and the revision."""
         namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
-        stored, revision = await self._context.lists.of(resource_of(family.adapter), deadline, namespace)
-        items = [
-            item
-            for item in stored
-            if item["metadata"]["uid"] != own.get("uid")
-            and item["metadata"]["name"] != own.get("name")
-            and (maker := controller_of(item["metadata"])) is not None
-            and (maker["uid"] == direct or maker["kind"] in passing)
-        ]
+        items: list[tuple[Adapter, Object]] = []
+        revisions: list[int] = []
+        for kind in self._kinds_beside(family):
+            stored, revision = await self._context.lists.of(resource_of(kind), deadline, namespace)
+            revisions.append(int(revision) if revision.isdigit() else 0)
+            items += [
+                (kind, item)
+                for item in stored
+                if (kind, item["metadata"]["name"]) != (family.adapter, own["name"])
+                and item["metadata"]["uid"] != own.get("uid")
+                and self._may_be_child(family, kind, item)
+            ]
         lookup = await self._context.resolver.resolve(
-            lambda known: [self._cost(family, item, known) for item in items], deadline.seconds_left()
+            lambda known: [self._cost(family, kind, item, known) for kind, item in items], deadline.seconds_left()
         )
-        costs = {item["metadata"]["uid"]: self._cost(family, item, lookup) for item in items}
-        return {uid: cost for uid, cost in costs.items() if cost}, int(revision) if revision.isdigit() else 0
+        costs = {item["metadata"]["uid"]: self._cost(family, kind, item, lookup) for kind, item in items}
+        return {uid: cost for uid, cost in costs.items() if cost}, min(revisions)
 
-    def _cost(self, family: _OwnedKind, item: Object, lookup: Lookup) -> Resources:
-        """Return what a stored child costs: nothing if it is another owner's, being deleted, or cannot be counted."""
-        if item["metadata"].get("deletionTimestamp") or not self._is_child(family, item, lookup):
+    def _may_be_child(self, family: _OwnedKind, kind: Adapter, item: Object) -> bool:
+        """Return True for what names the owner as its controller, or one that passes on such objects."""
+        maker, made = controller_of(item["metadata"]), kind.group_kind
+        if maker is None or maker["uid"] == family.owner["metadata"]["uid"]:
+            return maker is not None
+        return any(made in each.passes and maker["kind"] == each.kind for each in self._context.registry.adapters)
+
+    def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
+        """Return what a stored child costs: nothing if it is another owner's, or cannot be counted.
+
+        A pod that is being deleted ends. What makes pods keeps them as long as something holds it.
+        """
+        is_ending = kind.group_kind == POD and item["metadata"].get("deletionTimestamp")
+        if is_ending or not self._is_child(family, item, lookup):
             return {}
         try:
-            return child_demand(item, family.adapter, family.pays, lookup, self._context.config).resources
+            return child_demand(item, kind, family.pays, lookup, self._context.config).resources
         except Malformed:
             return {}
 

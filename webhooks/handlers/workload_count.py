@@ -118,6 +118,7 @@ class WorkloadCounter:
         if group is None:
             if write.old is not None and (left := await self._payers.of_released(write.old, lookup, deadline)):
                 return self._count_left(write, left, lookup)
+            self._owner_trust.check_above(write.new, write.old, lookup)
             return await self._count_let_loose(write, lookup, deadline)
         children: list[Object] = []
         if write.adapter.grows and write.old is not None:

@@ -187,6 +187,11 @@ class Adapter:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
+    def has_pods_below_pods(self) -> bool:
+        """True if its pods make objects that it pays for, as a driver makes its executors."""
+        return "Pod" in self.pods.owner_chain
+
+    @cached_property
     def reads_status(self) -> bool:
         """True if the demand of an object may change with its status alone."""
         counts = any(_reads_status(factor) for role in self.roles for factor in role.count)

@@ -182,14 +182,16 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
     """Return who pays for an object, or would if it were no pod that stayed with another group. Raises nothing."""
     chain = list(_kept_by(obj, registry, lookup))
     payer = _payer(chain, registry, lookup, takes)
-    top = chain[-1][0] if chain else obj
+    is_top = True
     for each in (*(owner for owner, _, _ in reversed(chain)), obj):
         # Above every owner that pays, a payer that released the object still pays, regardless of labels below.
-        if each is top:
+        if is_top:
             let_go = left_by(each, registry, remembered) or dropped_by(each, registry, lookup, remembered, takes)
         else:
             let_go = _left_apart(each, obj, remembered)
-        if let_go is not None:
+        # A pod that is left is its own only pod: what it made is left by itself.
+        is_top = let_go is not None and each is not obj and _kind_of(each) == POD
+        if let_go is not None and not is_top:
             return _left(each, let_go)
         if payer is not None and each is payer.obj:
             return _by(payer.group, PayerReason.OWNER, each)
@@ -235,8 +237,10 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     created = _created(top)
     if created is None or created <= found.gone:
         return found
-    # What its controller makes late names its group, or none: another one has admitted this.
-    return found if created <= found.gone + LATE and _label(top) in (None, found.group) else None
+    # What its controller makes late names its group, or none: another one has admitted this. No controller makes
+    # anything for a pod.
+    is_late = created <= found.gone + LATE and reference.get("kind") != POD[1]
+    return found if is_late and _label(top) in (None, found.group) else None
 
 
 def dropped_by(
@@ -364,8 +368,8 @@ def _payer(
 ) -> PayingOwner | None:
     """Return the topmost owner that pays, with its group; labels below it decide nothing.
 
-    A kind that does not pay for what it makes ends the walk from one that does. Nothing pays in a namespace that is not
-    managed.
+    A kind that does not pay for what it makes ends the walk from one that does. Below a pod only those kinds pay whose
+    pods make others. Nothing pays in a namespace that is not managed.
     """
     if chain and not registry.scope.manages_named(namespace_name(chain[0][0]), lookup):
         return None
@@ -377,7 +381,7 @@ def _payer(
         elif not (adapter.pays and registry.is_charged(adapter)):
             if found is not None:
                 break
-        elif passed <= adapter.creates:
+        elif passed <= adapter.creates and (adapter.has_pods_below_pods or not passed):
             namespace = namespace_name(owner)
             groups = (_label(owner), default_group(namespace, lookup))
             group = next((each for each in groups if each is not None and takes(each, namespace)), None)

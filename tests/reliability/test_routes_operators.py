@@ -1,0 +1,107 @@
+"""Routes of the children of an operator's workload that a person makes, covered by what the workload is charged.
+
+In each a tenant with the role `edit`, who may write the operator's kinds, tries to run more than the four cores of a
+group. No operator runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bizrq.kube.client import Resource
+from bizrq.workloads.labels import LABEL
+from tests.e2e.rows import JOBSETS
+from tests.reliability.routes import (
+    attempt,
+    for_a_while,
+    has_running,
+    may_operate,
+    of_kind,
+    owned,
+    pod,
+    ray_cluster,
+    web,
+)
+from tests.support.live_pods import LivePods
+from tests.support.objects import PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object
+from tests.support.tenant import JOBS, Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MPIJOBS = Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
+TURNS = 3
+
+
+async def workload(tenant: Tenant, kind: Resource, spec: Object) -> str:
+    """Create a workload of the group; return its uid."""
+    await may_operate(tenant, kind)
+    metadata = {"name": "own", "namespace": tenant.name, "labels": {LABEL: tenant.name}}
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+    return str((await tenant.create(kind, made))["metadata"]["uid"])
+
+
+async def test_jobs_of_a_job_set_are_held_and_others_made(tenant: Tenant, live: LivePods) -> None:
+    """A finalizer keeps each Job that is deleted, and its pods run on."""
+    template = {"spec": _indexed(tenant, "j")["spec"]}
+    uid = await workload(tenant, JOBSETS, {"replicatedJobs": [{"name": "j", "template": template}]})
+    for number in range(TURNS):
+        made = owned(_indexed(tenant, f"j{number}"), "JobSet", "own", uid, JOBSETS.api_version)
+        made["metadata"]["finalizers"] = ["example.com/held"]
+        await attempt(tenant.create(JOBS, made))
+        await for_a_while(lambda number=number: has_running(tenant, 4 * number + 4), 3)
+        await attempt(tenant.delete(JOBS, f"j{number}"))
+    try:
+        await live.settled()
+    finally:
+        for number in range(TURNS):
+            await attempt(tenant.patch(JOBS, f"j{number}", {"metadata": {"finalizers": None}}))
+
+
+@pytest.mark.parametrize("kind", [MPIJOBS, RAYCLUSTERS, RAYJOBS], ids=lambda each: each.kind)
+async def test_pods_and_a_job_below_one_workload(tenant: Tenant, live: LivePods, kind: Resource) -> None:
+    """Children of each kind would ask for all that the workload is charged."""
+    template = web(tenant, 1, app="w")["spec"]["template"]
+    roles = {"Launcher": {"replicas": 1, "template": template}, "Worker": {"replicas": 3, "template": template}}
+    cluster = ray_cluster(tenant, "made", 2 if kind is RAYJOBS else 3)
+    specs = {"MPIJob": {"mpiReplicaSpecs": roles}, "RayCluster": cluster["spec"]}
+    specs["RayJob"] = {"rayClusterSpec": cluster["spec"], "entrypoint": "x"}
+    uid = await workload(tenant, kind, specs[kind.kind])
+    above = (kind.kind, "own", uid, kind.api_version)
+    if kind is RAYJOBS:
+        await may_operate(tenant, RAYCLUSTERS)
+        cluster["metadata"]["labels"] = {}
+        found = await tenant.create(RAYCLUSTERS, owned(cluster, *above))
+        makes_pods = ("RayCluster", "made", found["metadata"]["uid"], RAYCLUSTERS.api_version)
+    else:
+        makes_pods = above
+    for number in range(4):
+        await attempt(tenant.create(PODS, owned(pod(tenant, f"x{number}", label=None), *makes_pods)))
+    job = of_kind(JOBS, web(tenant, 4, label=None, name="j", app="j"))
+    await attempt(tenant.create(JOBS, owned(job, *above)))
+    await for_a_while(lambda: has_running(tenant, 8), 6)
+    await live.settled()
+
+
+async def test_many_clusters_below_one_service(tenant: Tenant) -> None:
+    """A second one replaces the first, and is free meanwhile. Further ones replace nothing."""
+    await may_operate(tenant, RAYCLUSTERS)
+    uid = await workload(tenant, RAYSERVICES, {"rayClusterConfig": ray_cluster(tenant, "own", 2)["spec"]})
+    for number in range(4):
+        made = ray_cluster(tenant, f"c{number}", 2)
+        made["metadata"]["labels"] = {}
+        if await attempt(tenant.create(RAYCLUSTERS, owned(made, "RayService", "own", uid, RAYSERVICES.api_version))):
+            continue
+        found = await tenant.admin.get(RAYCLUSTERS, f"c{number}", tenant.name)
+        of = ("RayCluster", f"c{number}", found["metadata"]["uid"], RAYCLUSTERS.api_version)
+        for each in range(3):
+            await attempt(tenant.create(PODS, owned(pod(tenant, f"x{number}-{each}", label=None), *of)))
+        await asyncio.sleep(2)
+    assert await tenant.live() <= 6
+
+
+def _indexed(tenant: Tenant, name: str) -> Object:
+    made = of_kind(JOBS, web(tenant, 4, name=name, app=name, label=None))
+    made["spec"] |= {"completions": 4, "completionMode": "Indexed"}
+    return made
