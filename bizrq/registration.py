@@ -88,6 +88,9 @@ def _label(owner: str) -> str:
     return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
 
 
+_OWNERS_DIFFER = (
+    f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}"
+)
 #: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
@@ -96,7 +99,7 @@ CHARGED = " || ".join(
         "!has(oldObject.spec)",
         "object.spec != oldObject.spec",
         f"[{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})",
-        f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}",
+        _OWNERS_DIFFER,
     ]
 )
 #: Send an update by which an object may leave its owner: its labels or owners change. A new label counts, too:
@@ -133,11 +136,13 @@ def _made_for_pod(claim: str) -> str:
 
 
 #: Send a new claim, but for those that Kubernetes makes for a pod: they are charged with it, and anybody may write
-#: that a pod owns a claim. Send a claim whose labels change, or that is a pod's no more: its label charges from then.
+#: that a pod owns a claim. Send a claim that a person gives other owners, or whose labels change, or that is a pod's no
+#: more: its label charges from then.
 CLAIMED = (
     f"request.operation != 'UPDATE' ? !({_made_for_pod('object')} && "
     f"({BUILT_IN} || request.userInfo.username == 'system:kube-scheduler')) : !{_made_for_pod('object')} && "
-    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
+    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})) || "
+    f"!{BUILT_IN} && {_OWNERS_DIFFER}"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 #: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also
