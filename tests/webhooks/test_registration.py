@@ -117,6 +117,39 @@ def test_a_namespace_without_labels_is_sent_when_it_leaves() -> None:
     assert not sends(entries(GIVEN)["namespaces"], new, new)
 
 
+# Pods that ask for devices by annotations.
+
+
+def of_pod(*path: str, value: str | None = None) -> Object:
+    return {"kind": "Pod", **mutated(TEMPLATE, ("metadata", *path), value)} if path else {"kind": "Pod", **TEMPLATE}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_sent"),
+    [
+        (("annotations", "gpu-fraction"), True),
+        (("annotations", "gpu-fraction-times"), True),
+        (("annotations", "nvidia.com/use-gputype"), True),
+        (("annotations", "hami.io/vgpu-devices-allocated"), False),
+        (("annotations", "checksum/config"), False),
+        (("labels", "hami.io/webhook"), True),
+        (("labels", "app"), False),
+    ],
+)
+def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...], is_sent: bool) -> None:
+    """And not what HAMi notes of what it gave the pod. Of other kinds what counts is in their templates."""
+    names = ("workloads", "defaulted", "required", "annotated")
+    for before, after in ((of_pod(), of_pod(*path, value="9")), (of_pod(*path, value="9"), of_pod())):
+        assert [sends(entries(KNOBS)[name], after, before) for name in names] == [is_sent] * 4
+        assert [sends(entries()[name], after, before) for name in names[:3]] == [False] * 3
+        others = [{**each, "kind": "Deployment"} for each in (after, before)]
+        assert not any(sends(entries(KNOBS)[name], *others) for name in names[:3])
+    assert "annotated" not in entries()
+    only = {"countsAs": KNOBS["countsAs"]}
+    is_fraction = path[1].startswith("gpu-fraction")
+    assert sends(entries(only)["annotated"], of_pod(*path, value="9"), of_pod()) is is_fraction
+
+
 # Claims.
 
 

@@ -20,6 +20,7 @@ from bizrq.registration import WORKLOADS
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import growth, smaller
 from bizrq.workloads.demand import counting
+from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES
 from bizrq.workloads.validation import Malformed
@@ -273,7 +274,7 @@ def _charged(obj: Mapping[str, Any]) -> tuple[object, ...]:
     metadata = obj.get("metadata") or {}
     labels = metadata.get("labels") or {}
     return (
-        {key: value for key, value in labels.items() if key == LABEL or key.startswith(LABEL + "/")},
+        {key: value for key, value in labels.items() if key in (LABEL, hami.IGNORE) or key.startswith(LABEL + "/")},
         metadata.get("annotations"),
         _owners(obj),
     )
