@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
-from bizrq.units.quantity import parse
+from bizrq.units.quantity import canonical, parse
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import attempt, gone, pod, web
 from tests.support.cluster import Cluster, eventually
@@ -56,40 +56,34 @@ async def is_used(tenant: Tenant, amount: str) -> bool:
     return await cards(tenant) == amount
 
 
-async def asks_for_more(tenant: Tenant, name: str) -> None:
-    """It has a tenth of a card; it may ask for a half, and for no more than the group has."""
-    await eventually(lambda: is_used(tenant, "100m"), 30)
-    for amount, used in (("0.5", "500m"), ("40", "500m")):
-        await attempt(tenant.patch(PODS, name, {"metadata": {"annotations": {FRACTION: amount}}}))
-        await asyncio.sleep(2)
-        stored = await tenant.admin.get(PODS, name, tenant.name)
-        assert parse(stored["metadata"]["annotations"][FRACTION]) <= parse("1"), stored["metadata"]
-        await eventually(lambda used=used: is_used(tenant, used), 30)
+async def asks_for(tenant: Tenant, name: str, amount: str) -> str:
+    """Return what the pod then asks for, once the group uses so much."""
+    await attempt(tenant.patch(PODS, name, {"metadata": {"annotations": {FRACTION: amount}}}))
+    await asyncio.sleep(2)
+    found = str((await tenant.admin.get(PODS, name, tenant.name))["metadata"]["annotations"][FRACTION])
+    await eventually(lambda: is_used(tenant, canonical(parse(found))), 30)
+    return found
 
 
-def annotated(made: Object) -> Object:
-    made["metadata"].setdefault("annotations", {})[FRACTION] = "0.1"
+def annotated(made: Object, fraction: str, *, is_held: bool) -> Object:
+    made["metadata"].setdefault("annotations", {})[FRACTION] = fraction
+    if is_held:
+        made["spec"]["schedulingGates"] = [{"name": "example.com/held"}]
     return made
 
 
-@pytest.mark.parametrize("label", ["", None], ids=["labelled", "by default"])
-async def test_a_pod_that_waits_asks_for_more(tenant: Tenant, label: str | None) -> None:
-    if label is None:
-        await tenant.has_default()
-    made = annotated(pod(tenant, "p", label=label))
-    made["spec"]["schedulingGates"] = [{"name": "example.com/held"}]
-    await tenant.create(PODS, made)
-    await asks_for_more(tenant, "p")
-
-
-@pytest.mark.parametrize("how", ["made", "made with the label", "left"])
-async def test_a_pod_that_a_workload_has_made_asks_for_more(tenant: Tenant, how: str) -> None:
-    """What it asks for beyond its owner is charged to the group; so is what a workload has left."""
+async def of_workload(tenant: Tenant, how: str, fraction: str, *, is_held: bool) -> str:
+    """Return the name of a pod that a Deployment has made, or has left."""
     made = web(tenant, 1, pods={LABEL: tenant.name} if how == "made with the label" else None)
-    annotated(made["spec"]["template"])
+    annotated(made["spec"]["template"], fraction, is_held=is_held)
     await tenant.create(DEPLOYMENTS, made)
-    [found] = await tenant.running(1)
-    name = found["metadata"]["name"]
+
+    async def is_made() -> list[Object] | None:
+        pods = await tenant.pods()
+        return pods if pods and bool(pods[0]["spec"].get("nodeName")) is not is_held else None
+
+    found = await eventually(is_made, 30, "a pod")
+    assert found is not None
     if how == "left":
         await tenant.delete(DEPLOYMENTS, "web", "Orphan")
         await gone(tenant, DEPLOYMENTS, "web")
@@ -97,4 +91,32 @@ async def test_a_pod_that_a_workload_has_made_asks_for_more(tenant: Tenant, how:
             await tenant.delete(REPLICASETS, each["metadata"]["name"], "Orphan")
             await gone(tenant, REPLICASETS, each["metadata"]["name"])
         await asyncio.sleep(2)
-    await asks_for_more(tenant, name)
+    return str(found[0]["metadata"]["name"])
+
+
+HOW = ["made", "made with the label", "left"]
+
+
+@pytest.mark.parametrize("label", ["", None], ids=["labelled", "by default"])
+async def test_a_pod_that_waits_asks_for_more(tenant: Tenant, label: str | None) -> None:
+    if label is None:
+        await tenant.has_default()
+    await tenant.create(PODS, annotated(pod(tenant, "p", label=label), "0.1", is_held=True))
+    assert [await asks_for(tenant, "p", amount) for amount in ("0.5", "40")] == ["0.5", "0.5"]
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_a_pod_that_a_workload_has_made_asks_for_more(tenant: Tenant, how: str) -> None:
+    """What it asks for beyond its owner is charged to the group; so is what a workload has left."""
+    name = await of_workload(tenant, how, "0.1", is_held=True)
+    assert [await asks_for(tenant, name, amount) for amount in ("0.5", "40")] == ["0.5", "0.5"]
+
+
+@pytest.mark.parametrize("how", ["alone", *HOW])
+async def test_a_pod_that_runs_asks_for_less(tenant: Tenant, how: str) -> None:
+    """It keeps the card that it has. Another pod would take as much again."""
+    if how == "alone":
+        await tenant.create(PODS, annotated(pod(tenant, "p"), "1", is_held=False))
+        await tenant.running(1)
+    name = "p" if how == "alone" else await of_workload(tenant, how, "1", is_held=False)
+    assert [await asks_for(tenant, name, amount) for amount in ("0.1", "0")] == ["1", "1"]

@@ -288,8 +288,7 @@ def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
 
 def asking_annotations(config: CountingConfig) -> tuple[str, ...]:
     """Return the annotations of pods that decide what they ask for; what a pod got is in others."""
-    of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
-    return tuple(dict.fromkeys((*hami.asking_annotations(config), *of_counts_as)))
+    return tuple(dict.fromkeys((*hami.asking_annotations(config), *cards.annotations_of_counts_as(config))))
 
 
 def _decisive(pods: PodSet) -> PodSet:
