@@ -88,6 +88,9 @@ def _label(owner: str) -> str:
     return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
 
 
+_OWNERS_DIFFER = (
+    f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}"
+)
 #: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
@@ -96,7 +99,7 @@ CHARGED = " || ".join(
         "!has(oldObject.spec)",
         "object.spec != oldObject.spec",
         f"[{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})",
-        f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}",
+        _OWNERS_DIFFER,
     ]
 )
 #: Send an update by which an object may leave its owner: its labels or owners change. A new label counts, too:
@@ -133,11 +136,13 @@ def _made_for_pod(claim: str) -> str:
 
 
 #: Send a new claim, but for those that Kubernetes makes for a pod: they are charged with it, and anybody may write
-#: that a pod owns a claim. Send a claim whose labels change, or that is a pod's no more: its label charges from then.
+#: that a pod owns a claim. Send a claim that a person gives other owners, or whose labels change, or that is a pod's no
+#: more: its label charges from then.
 CLAIMED = (
     f"request.operation != 'UPDATE' ? !({_made_for_pod('object')} && "
     f"({BUILT_IN} || request.userInfo.username == 'system:kube-scheduler')) : !{_made_for_pod('object')} && "
-    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')}))"
+    f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})) || "
+    f"!{BUILT_IN} && {_OWNERS_DIFFER}"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 #: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also
@@ -149,11 +154,29 @@ GROUP_CHANGED = (
 )
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
-_CHANGED = {"name": "charge-changed", "expression": CHARGED}
 _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 _REQUIRED = {"key": REQUIRED, "operator": "In", "values": ["true"]}
 _NOT_REQUIRED = {**_REQUIRED, "operator": "NotIn"}
+
+
+def charged(settings: Settings) -> str:
+    """Return the CEL expression that sends a write after which an object may be charged otherwise."""
+    otherwise = asks_otherwise(settings)
+    return f"{CHARGED} || (object.kind == 'Pod' && {otherwise})" if otherwise else CHARGED
+
+
+def asks_otherwise(settings: Settings) -> str:
+    """Return the CEL expression for a pod that comes to ask for other devices outside of its spec.
+
+    Empty where the configuration counts nothing there. What schedulers note on a pod is not compared.
+    """
+    changes: list[str] = []
+    if annotations := counting.asking_annotations(settings.counting):
+        changes.append(_differ(annotations, ".metadata.?annotations"))
+    if settings.counting.hami.enabled:
+        changes.append(_differ([hami.IGNORE], ".metadata.?labels"))
+    return f"[[object, oldObject]].exists(t, {' || '.join(changes)})" if changes else ""
 
 
 def referred(settings: Settings) -> str:
@@ -178,7 +201,7 @@ def referred(settings: Settings) -> str:
 
 
 def _differ(keys: Sequence[str], path: str) -> str:
-    """Return the CEL expression that is true where two templates `t` differ in one of these keys at a path."""
+    """Return the CEL expression that is true where two objects `t` differ in one of these keys at a path."""
     return f"{list(keys)!r}.exists(k, t[0]{path}[?k] != t[1]{path}[?k])"
 
 
@@ -315,7 +338,7 @@ def configuration(settings: Settings, client_config: ClientConfig, *, namespace:
             [_rule(API_GROUP, ["v1alpha1"], [PLURAL], ["CREATE", "UPDATE", "DELETE"], "Cluster")],
             [{"name": "group-changed", "expression": GROUP_CHANGED}],
         ),
-        *_workload_webhooks(registry, managed),
+        *_workload_webhooks(settings, managed),
         *_reference_webhooks(settings, managed),
         *_other_webhooks(registry, managed),
     ]
@@ -327,15 +350,17 @@ def configuration(settings: Settings, client_config: ClientConfig, *, namespace:
     }
 
 
-def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
-    charged = [_written(adapter) for adapter in registry.charged]
+def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
+    registry = settings.registry
+    kinds = [_written(adapter) for adapter in registry.charged]
     for_payer = made_for_payer(registry)
-    conditions = [_CHANGED, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
+    changed = {"name": "charge-changed", "expression": charged(settings)}
+    conditions = [changed, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
     pods = [
         _rule("", ["v1"], ["pods"], ["CREATE", "UPDATE"], "Namespaced"),
         _rule("apps", ["v1"], ["replicasets"], ["CREATE", "UPDATE"], "Namespaced"),
     ]
-    made = [_CHANGED, {"name": "made-by-kubernetes", "expression": for_payer}]
+    made = [changed, {"name": "made-by-kubernetes", "expression": for_payer}]
     scales = [
         _rule(a.group, list(a.versions), [f"{a.plural}/scale"], ["UPDATE"], "Namespaced")
         for a in registry.charged
@@ -343,18 +368,19 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
     ]
     return [
         # Matches an object that has the label or had it, so that removing it is reviewed.
-        Webhook("workloads", WORKLOADS, charged, conditions, managed, [_LABELLED]),
+        Webhook("workloads", WORKLOADS, kinds, conditions, managed, [_LABELLED]),
         # Fails open: as a rule the owner is charged already. Where no owner pays, the recount finds it.
         Webhook("made", WORKLOADS, pods, made, managed, [_LABELLED], fails_open=True),
         # An object without a label is charged to the default group of its namespace.
-        Webhook("defaulted", WORKLOADS, charged, conditions, [_LABELLED, *managed], [_UNLABELLED]),
-        *_grown(registry, managed),
+        Webhook("defaulted", WORKLOADS, kinds, conditions, [_LABELLED, *managed], [_UNLABELLED]),
+        *_grown(registry, changed, managed),
         *_leaving(registry, managed),
         *_giving_way(registry, managed),
         *_edited(registry, managed),
         *_added(registry, managed),
+        *_annotated(settings, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
-        Webhook("required", WORKLOADS, charged, conditions, [_REQUIRED, _UNLABELLED, *managed], [_UNLABELLED]),
+        Webhook("required", WORKLOADS, kinds, conditions, [_REQUIRED, _UNLABELLED, *managed], [_UNLABELLED]),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
         Webhook(
             "resize",
@@ -368,7 +394,7 @@ def _workload_webhooks(registry: Registry, managed: Sequence[Object]) -> list[We
     ]
 
 
-def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+def _grown(registry: Registry, changed: Object, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may outgrow their payer; not all operators give them its label."""
     makers = [a for a in registry.charged if a.grows]
     grown = _kinds_that_grow(registry)
@@ -380,7 +406,7 @@ def _grown(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         "has(object.metadata.ownerReferences) && "
         f"object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in [{kinds}])"
     )
-    conditions = [_CHANGED, {"name": "made-by-what-pays", "expression": owned}]
+    conditions = [changed, {"name": "made-by-what-pays", "expression": owned}]
     rules = [_written(adapter) for adapter in children]
     return [Webhook("grown", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED])]
 
@@ -460,6 +486,21 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     ]
     namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]
     return [Webhook("added", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)]
+
+
+def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
+    """Review pods that come to ask for other devices by annotations or labels: those that no label selects elsewhere.
+
+    A workload may have made or left such a pod, and nothing in the pod says that a group pays for it. Fails open: the
+    recount counts what they ask for.
+    """
+    otherwise = asks_otherwise(settings)
+    rules = [_updated(each) for each in settings.registry.made if each.group_kind == POD]
+    if not otherwise or not rules:
+        return []
+    conditions = [{"name": "asks-otherwise", "expression": otherwise}]
+    namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]
+    return [Webhook("annotated", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)]
 
 
 def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:

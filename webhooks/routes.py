@@ -87,7 +87,7 @@ def handlers(
         registration.REFERENCES: ReferenceHandler(
             context, charger, users, claims, InUseCheck(context, users, claims)
         ).admit,
-        registration.CLAIMS: ClaimHandler(context, charger, users, claims).admit,
+        registration.CLAIMS: ClaimHandler(context, charger, users, claims, owner_trust).admit,
         registration.NAMESPACES: NamespaceHandler(context).admit,
         registration.CORRECTIONS: CorrectionHandler(context).admit,
         registration.AUTOSCALERS: AutoscalerHandler(context).admit,

@@ -1,7 +1,8 @@
 """Routes by claim templates and claims that are deleted and made again with more devices.
 
-What names them then is not the workload that pays: an older version of it, or a ReplicaSet that one left. The tenant's
-group has four devices. The oracle adds up the claims of pods that are live, and asks no code of bizrq who pays.
+What names them then is not the workload that pays: an older version of it, or a ReplicaSet that one left. Or a claim of
+one's own comes in place of the one that Kubernetes has made for a pod. The tenant's group has four devices. The oracle
+adds up the claims of pods that are live, and asks no code of bizrq who pays.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pytest_asyncio
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, for_a_while, gone, of_kind, web
-from tests.support.cluster import eventually
+from tests.reliability.routes import attempt, for_a_while, gone, of_kind, owned, pod, web
+from tests.support.cluster import Cluster, eventually
 from tests.support.logged_errors import LoggedErrors
 from tests.support.objects import (
     CLAIM_TEMPLATES,
@@ -200,3 +201,63 @@ async def test_a_template_comes_again_larger_at_the_moment_of_a_write_that_names
         for each in await tenant.pods():
             await attempt(tenant.delete(PODS, each["metadata"]["name"], grace=1))
         await eventually(lambda: has_none(tenant), 30, "the pods are gone")
+
+
+async def claims_of(tenant: Tenant, uid: str) -> list[str]:
+    """The names of the claims that this pod owns."""
+    claims = [each["metadata"] for each in (await tenant.admin.list(CLAIMS, tenant.name))[0]]
+    return [each["name"] for each in claims if any(o["uid"] == uid for o in each.get("ownerReferences") or ())]
+
+
+async def held_back(tenant: Tenant, name: str, devices: int) -> str:
+    """A pod that is not to be scheduled yet, and the claim g that Kubernetes makes for it; return its uid."""
+    await tenant.create(CLAIM_TEMPLATES, claim_template(name, devices, namespace=tenant.name))
+    made = pod(tenant, name)
+    made["spec"]["schedulingGates"] = [{"name": "example.com/held"}]
+    made["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": name}]
+    uid = str((await tenant.create(PODS, made))["metadata"]["uid"])
+
+    async def has_claim() -> bool:
+        return bool(await claims_of(tenant, uid))
+
+    await for_a_while(has_claim, 10)
+    return uid
+
+
+def large(tenant: Tenant, name: str) -> Object:
+    """A claim that says of itself that it is g of a pod."""
+    made = claim(name, 32, namespace=tenant.name)
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "g"}
+    return made
+
+
+@pytest.mark.parametrize("how", ["new", "owned later", "another pod's", "of that name", "of that name and uid"])
+async def test_a_claim_of_ones_own_comes_in_place_of_a_pods(tenant: Tenant, cluster: Cluster, how: str) -> None:
+    """Kubernetes makes none where it finds one that the pod owns and that has the annotation, or the name of before."""
+    uid = await held_back(tenant, "p", 1)
+    first = await claims_of(tenant, uid)
+    if not first and how not in ("new", "owned later"):
+        pytest.skip("the sandbox makes no claims for pods")
+    alike = [large(tenant, name) for name in first]
+    if how == "new":
+        await attempt(tenant.create(CLAIMS, owned(large(tenant, "mine"), "Pod", "p", uid, "v1")))
+    elif how == "owned later":
+        await attempt(tenant.create(CLAIMS, large(tenant, "mine")))
+        owners = owned(large(tenant, "mine"), "Pod", "p", uid, "v1")["metadata"]["ownerReferences"]
+        await attempt(tenant.patch(CLAIMS, "mine", {"metadata": {"ownerReferences": owners}}))
+    elif how == "another pod's":
+        owners = owned(large(tenant, "mine"), "Pod", "p", uid, "v1")["metadata"]["ownerReferences"]
+        for name in await claims_of(tenant, await held_back(tenant, "q", 3)):
+            await attempt(tenant.patch(CLAIMS, name, {"metadata": {"ownerReferences": owners}}))
+    for name in first:
+        await attempt(tenant.delete(CLAIMS, name))
+    for each in alike:
+        if how == "of that name":
+            await attempt(tenant.create(CLAIMS, owned(each, "Pod", "p", uid, "v1")))
+        elif how == "of that name and uid":
+            del each["metadata"]["annotations"]
+            await attempt(tenant.create(CLAIMS, owned(each, "Own", "p", uid, "example.com/v1")))
+    await asyncio.sleep(2)
+    for name in ("p", "q"):
+        await attempt(tenant.patch(PODS, name, {"spec": {"schedulingGates": []}}))
+    await fits(tenant)

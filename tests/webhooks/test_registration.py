@@ -20,6 +20,7 @@ from sandbox import cel
 from tests.support.objects import (
     SELECTOR,
     Object,
+    claim,
     claim_template,
     deployment,
     device_class,
@@ -27,6 +28,7 @@ from tests.support.objects import (
     pod_template,
     referring,
 )
+from tests.webhooks.conftest import changed
 
 GIVEN = {"managedNamespaces": SELECTOR, "exemptNamespaces": ["spared"]}
 INSIDE = {"quota": "on", "stage": "a", "owner": "x"}
@@ -47,13 +49,13 @@ def entries(given: Any = None) -> dict[str, Object]:
     return {each["name"].partition(".")[0]: each for each in made["webhooks"]}
 
 
-def sends(entry: Object, new: Object | None, old: Object | None) -> bool:
+def sends(entry: Object, new: Object | None, old: Object | None, user: str = "ann") -> bool:
     """True where all match conditions of an entry hold for a write."""
     operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
     values = {
         "object": new,
         "oldObject": old,
-        "request": {"operation": operation, "userInfo": {"username": "ann", "groups": []}},
+        "request": {"operation": operation, "userInfo": {"username": user, "groups": []}},
     }
     return all(
         cel.compile_expression(each["expression"], tuple(values)).true(values) for each in entry["matchConditions"]
@@ -113,6 +115,73 @@ def test_a_namespace_without_labels_is_sent_when_it_leaves() -> None:
     del new["metadata"]["labels"]
     assert sends(entries(GIVEN)["namespaces"], new, old)
     assert not sends(entries(GIVEN)["namespaces"], new, new)
+
+
+# Pods that ask for devices by annotations.
+
+
+def of_pod(*path: str, value: str | None = None) -> Object:
+    return {"kind": "Pod", **mutated(TEMPLATE, ("metadata", *path), value)} if path else {"kind": "Pod", **TEMPLATE}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_sent"),
+    [
+        (("annotations", "gpu-fraction"), True),
+        (("annotations", "gpu-fraction-times"), True),
+        (("annotations", "nvidia.com/use-gputype"), True),
+        (("annotations", "hami.io/vgpu-devices-allocated"), False),
+        (("annotations", "checksum/config"), False),
+        (("labels", "hami.io/webhook"), True),
+        (("labels", "app"), False),
+    ],
+)
+def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...], is_sent: bool) -> None:
+    """And not what HAMi notes of what it gave the pod. Of other kinds what counts is in their templates."""
+    names = ("workloads", "defaulted", "required", "annotated")
+    for before, after in ((of_pod(), of_pod(*path, value="9")), (of_pod(*path, value="9"), of_pod())):
+        assert [sends(entries(KNOBS)[name], after, before) for name in names] == [is_sent] * 4
+        assert [sends(entries()[name], after, before) for name in names[:3]] == [False] * 3
+        others = [{**each, "kind": "Deployment"} for each in (after, before)]
+        assert not any(sends(entries(KNOBS)[name], *others) for name in names[:3])
+    assert "annotated" not in entries()
+    only = {"countsAs": KNOBS["countsAs"]}
+    is_fraction = path[1].startswith("gpu-fraction")
+    assert sends(entries(only)["annotated"], of_pod(*path, value="9"), of_pod()) is is_fraction
+
+
+# Claims.
+
+
+@pytest.mark.parametrize(
+    ("owner", "before", "is_sent", "is_sent_of_kubernetes"),
+    [
+        ("Pod", None, True, False),
+        ("PodGroup", None, True, True),
+        ("", None, True, True),
+        ("Pod", "", True, False),
+        ("PodGroup", "", True, False),
+        ("", "Pod", True, True),
+        ("Pod", "Pod", False, False),
+        ("", "", False, False),
+    ],
+)
+def test_a_claim_is_sent_that_comes_to_be_a_pods_or_is_one_no_more(
+    owner: str, before: str | None, is_sent: bool, is_sent_of_kubernetes: bool
+) -> None:
+    new, old = (
+        None if kind is None else changed(claim("c"), lambda o, kind=kind: o["metadata"].update(owners(kind)))
+        for kind in (owner, before)
+    )
+    entry = entries()["claims"]
+    assert sends(entry, new, old) is is_sent
+    for name in ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager"):
+        assert sends(entry, new, old, name) is is_sent_of_kubernetes
+
+
+def owners(kind: str) -> Object:
+    reference = {"apiVersion": "v1", "kind": kind, "name": "p", "uid": "u", "controller": True}
+    return {"ownerReferences": [reference]} if kind else {}
 
 
 # What workloads refer to.

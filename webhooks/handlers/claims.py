@@ -2,7 +2,8 @@
 
 This file alone decides which group pays for the write of a claim. A claim that names a group is charged to it, used or
 not, and no other group's workload may name it. One that names none is charged with its first user. A claim that is made
-for a pod is charged with the pod's workload. Rules: docs/counting.md, "Shared claims".
+for a pod is charged with the pod's workload, and only Kubernetes makes such claims. Rules: docs/counting.md, "Shared
+claims" and "Claims from templates".
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Granted, Verdict
 from bizrq.units.resources import Resources, larger
 from bizrq.units.slot import Slot
-from bizrq.workloads.devices.dra import CLAIM, CLAIMS, claim_conflict, claim_cost, claim_group
+from bizrq.workloads.devices.dra import CLAIM, CLAIMS, MADE_FOR, claim_conflict, claim_cost, claim_group, owners_of
 from bizrq.workloads.lookup import Lookup, OverlayLookup
-from bizrq.workloads.validation import Malformed
+from bizrq.workloads.validation import Malformed, malformed
+from webhooks.charging.active import PODS
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import (
     Charges,
@@ -31,6 +33,7 @@ from webhooks.charging.charges import (
 )
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.owner_trust import OwnerTrust
 from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy, claim_context
 from webhooks.charging.stored import stored_demand
@@ -42,16 +45,26 @@ Object = dict[str, Any]
 class ClaimHandler:
     """The webhook for ResourceClaims."""
 
-    def __init__(self, context: Context, charger: Charger, users: ReferenceUsers, claims: SharedClaims) -> None:
+    def __init__(
+        self,
+        context: Context,
+        charger: Charger,
+        users: ReferenceUsers,
+        claims: SharedClaims,
+        owner_trust: OwnerTrust,
+    ) -> None:
         self._context = context
         self._charger = charger
         self._users = users
         self._claims = claims
+        self._owner_trust = owner_trust
 
     async def admit(self, request: Request, deadline: Deadline) -> Verdict:
         """Return the verdict on a CREATE or UPDATE of a claim."""
         if request.object is None:
             return Granted()
+        if not self._owner_trust.is_trusted(request):
+            await self._check_owners(request.object, request.old_object, request.namespace, deadline)
         count = partial(self._count, request, request.object, request.old_object, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
 
@@ -103,6 +116,23 @@ class ClaimHandler:
             return Decided(Granted())
         whom = f"{display_name(users[0].obj)}, which names it" if users else ""
         return Charges([PendingCharge(payer, charge, lookup, whom, is_new_in_group=is_new)])
+
+    async def _check_owners(self, new: Object, old: Object | None, namespace: str, deadline: Deadline) -> None:
+        """Refuse a claim that a person makes a pod's: the pod could have it in place of the one that is charged.
+
+        Kubernetes knows a pod's claim by the uid of its controller, whatever the kind. Raises Malformed, ApiError,
+        Unreachable.
+        """
+        known = () if old is None else owners_of(old)
+        added = [owner for owner in owners_of(new) if owner not in known]
+        whose = [f"{owner['kind']} {owner.get('name')}" for owner in added if owner.get("kind") in MADE_FOR]
+        if added and not whose:
+            uids = {str(owner.get("uid")) for owner in added}
+            pods, _ = await self._context.lists.of(PODS, deadline, namespace)
+            whose = [f"Pod {pod['metadata']['name']}" for pod in pods if pod["metadata"]["uid"] in uids]
+        if whose:
+            path = "metadata.ownerReferences"
+            raise malformed(path, f"only Kubernetes makes claims for {whose[0]}: remove the reference")
 
     def _cost(self, claim: Object | None, lookup: Lookup) -> Resources:
         """Return what a claim costs, nothing without one. Raises Malformed."""

@@ -20,9 +20,12 @@ from bizrq.registration import WORKLOADS
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import growth, smaller
 from bizrq.workloads.demand import counting
+from bizrq.workloads.devices import hami
+from bizrq.workloads.devices.cards import annotations_of_counts_as
+from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES
-from bizrq.workloads.validation import Malformed
+from bizrq.workloads.validation import Malformed, map_at
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, as_intent
@@ -210,6 +213,8 @@ class WorkloadHandler:
         counted = await count()
         while isinstance(counted, Decided) and not await self._is_current(write, counted, deadline):
             counted = await count()
+        if not isinstance(counted, NothingCharged):
+            self._check_cards_kept(write)
         refused = await self._check_models(write, counted, deadline)
         if refused is not None:
             return counted, refused
@@ -223,6 +228,19 @@ class WorkloadHandler:
                     await self._charger.charge(write.request, Charges([as_intent(own)], is_final=True), deadline, count)
                 return counted, Granted()
         return counted, verdict
+
+    def _check_cards_kept(self, write: WorkloadWrite) -> None:
+        """Refuse other annotations of `countsAs` for a pod that has a node: nothing else says which cards it was given.
+
+        A pod that is bound at the moment of the write is not seen. Raises Malformed.
+        """
+        new, old = write.new, write.old
+        if old is None or write.adapter.group_kind != POD or not map_at(old, "spec").get("nodeName"):
+            return
+        before, after = (map_at(each, "metadata", "annotations") for each in (old, new))
+        changed = [key for key in annotations_of_counts_as(self._config) if before.get(key) != after.get(key)]
+        if changed and not self._owner_trust.is_trusted(write.request):
+            raise Malformed(f"metadata.annotations.{changed[0]}: cannot change, since the pod has a node")
 
     async def _check_models(self, write: WorkloadWrite, counted: Counted, deadline: Deadline) -> Denied | None:
         """Warn of models that the write brings and that nothing has; refuse them where the configuration says so."""
@@ -273,7 +291,7 @@ def _charged(obj: Mapping[str, Any]) -> tuple[object, ...]:
     metadata = obj.get("metadata") or {}
     labels = metadata.get("labels") or {}
     return (
-        {key: value for key, value in labels.items() if key == LABEL or key.startswith(LABEL + "/")},
+        {key: value for key, value in labels.items() if key in (LABEL, hami.IGNORE) or key.startswith(LABEL + "/")},
         metadata.get("annotations"),
         _owners(obj),
     )

@@ -288,8 +288,12 @@ _RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 
 def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
     """Return the annotations of pods that counting reads with this configuration."""
-    of_counts_as = (key for way in config.counts_as for key in (way.annotation, way.times) if key)
-    return tuple(dict.fromkeys((*hami.counted_annotations(config), *of_counts_as)))
+    return tuple(dict.fromkeys((*hami.counted_annotations(config), *asking_annotations(config))))
+
+
+def asking_annotations(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations of pods that decide what they ask for; what a pod got is in others."""
+    return tuple(dict.fromkeys((*hami.asking_annotations(config), *cards.annotations_of_counts_as(config))))
 
 
 def _decisive(pods: PodSet) -> PodSet:

@@ -85,6 +85,11 @@ def mig_share(memory: int, card: int) -> int:
     return NANO
 
 
+def annotations_of_counts_as(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations by which pods ask for cards."""
+    return tuple(dict.fromkeys(key for way in config.counts_as for key in (way.annotation, way.times) if key))
+
+
 def cards_of_counts_as(
     amounts: Mapping[str, int], annotations: Mapping[str, Any], memory: tuple[int, int] | None, config: CountingConfig
 ) -> dict[str, int]:

@@ -38,6 +38,8 @@ GROUP: Final = "resource.k8s.io"
 CLAIM: Final = (GROUP, "ResourceClaim")
 #: Alpha in Kubernetes 1.36: pods of one PodGroup share the claims that it names, too.
 POD_GROUP: Final = ("scheduling.k8s.io", "PodGroup")
+#: The kinds that Kubernetes makes claims for.
+MADE_FOR: Final = ("Pod", POD_GROUP[1])
 CLAIMS: Final = f"resourceclaims.{GROUP}"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 #: The most devices that one request can get (AllocationResultsMaxSize).
@@ -115,10 +117,13 @@ def claim_group(claim: Mapping[str, Any]) -> str | None:
 
 def is_made_for_pod(claim: Mapping[str, Any]) -> bool:
     """Return True if a pod owns the claim. Raises Malformed."""
-    owners = expect_list(
-        expect_map(claim.get("metadata"), "metadata").get("ownerReferences"), "metadata.ownerReferences"
-    )
-    return any(isinstance(owner, dict) and owner.get("kind") == "Pod" for owner in owners)
+    return any(owner.get("kind") == "Pod" for owner in owners_of(claim))
+
+
+def owners_of(claim: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the ownerReferences of a claim. Raises Malformed."""
+    owners = expect_map(claim.get("metadata"), "metadata").get("ownerReferences")
+    return [owner for owner in expect_list(owners, "metadata.ownerReferences") if isinstance(owner, dict)]
 
 
 def claim_conflict(place: Slot, payer: str, group: str) -> str:

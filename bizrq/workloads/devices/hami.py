@@ -39,8 +39,15 @@ def counted_annotations(config: CountingConfig) -> tuple[str, ...]:
     """Return the annotations of pods that counting reads; none where HAMi is off."""
     if not config.hami.enabled:
         return ()
-    of_devices = (key for device in config.hami.devices for key in (device.allocated, *device.soft) if key)
-    return ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE, *dict.fromkeys(of_devices))
+    return (*asking_annotations(config), *dict.fromkeys(d.allocated for d in config.hami.devices if d.allocated))
+
+
+def asking_annotations(config: CountingConfig) -> tuple[str, ...]:
+    """Return the annotations of pods that decide what they ask for; none where HAMi is off."""
+    if not config.hami.enabled:
+        return ()
+    soft = (key for device in config.hami.devices for key in device.soft)
+    return ("nvidia.com/use-gputype", "nvidia.com/nouse-gputype", _MIG_MODE, *dict.fromkeys(soft))
 
 
 def adjust(cost: PodCost, pods: PodSet, claims: ClaimContext) -> dict[str, int]:

@@ -9,10 +9,11 @@ import pytest
 
 from bizrq.workloads.labels import LABEL
 from tests.support.language import NOW, entry, slot
-from tests.support.objects import CLAIMS, DEPLOYMENTS, OF_KIND, Object, claim, deployment, device_class, sharing
+from tests.support.objects import CLAIMS, DEPLOYMENTS, OF_KIND, PODS, Object, claim, deployment, device_class, sharing
 from tests.support.proxy import Proxy
-from tests.webhooks.conftest import Api, Hooks, changed, message, stored
+from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
+CLAIM_CONTROLLER = {"username": "system:serviceaccount:kube-system:resourceclaim-controller"}
 PLACE = slot("resourceclaims.resource.k8s.io/default/s")
 GPU = "requests.nvidia.com/gpu"
 
@@ -199,13 +200,51 @@ async def test_a_claim_that_was_promised_a_moment_ago_stays(api: Api, hooks: Hoo
     assert "is used by Deployment default/a: delete those first" in message(await deleted())
 
 
+def owned(obj: Object, kind: str = "Pod", uid: str = "u", **more: Any) -> Object:
+    reference = {"apiVersion": "example.com/v1" if kind == "Own" else "v1", "kind": kind, "name": "p", "uid": uid}
+    return changed(obj, lambda o: o["metadata"].update(ownerReferences=[reference | more]))
+
+
 async def test_the_claim_of_a_pod_is_charged_once(api: Api, hooks: Hooks) -> None:
     """Its label comes from the template, and the registration does not send it for review."""
     await api.group("nlp", gpu="1")
-    made = of(claim("s", 4), "nlp")
-    made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
-    assert (await written(hooks, made))["allowed"]
+    made = owned(of(claim("s", 4), "nlp"))
+    assert (await written(hooks, made, user=CLAIM_CONTROLLER))["allowed"]
     assert await api.entries("nlp") == []
+
+
+@pytest.mark.parametrize("kind", ["Pod", "PodGroup"])
+async def test_nobody_but_kubernetes_makes_a_claim_for_a_pod(api: Api, hooks: Hooks, kind: str) -> None:
+    """The pod may be one that comes later. What it has as an owner already may stay, or go."""
+    plain, mine = claim("s", 32), owned(claim("s", 32), kind)
+    why = f"metadata.ownerReferences: only Kubernetes makes claims for {kind} p: remove the reference"
+    why = f"ResourceClaim default/s: {why}"
+    assert message(await written(hooks, mine)) == why
+    assert message(await written(hooks, mine, plain)) == why
+    assert message(await written(hooks, owned(plain, kind, "v"), mine)) == why
+    assert message(await written(hooks, owned(plain, kind, controller=True), mine)) == why
+    assert (await written(hooks, of(mine, None), mine))["allowed"]
+    assert (await written(hooks, plain, mine))["allowed"]
+    for old in (None, plain):
+        assert (await written(hooks, mine, old, user=CLAIM_CONTROLLER))["allowed"]
+
+
+async def test_an_owner_of_another_kind_has_no_pods_uid(api: Api, hooks: Hooks) -> None:
+    """Kubernetes compares no more than the uid."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q", "namespace": "default"}}
+    uid = (await api.client.create(PODS, {**pod, "spec": {"containers": [{"name": "c", "image": "x"}]}}))["metadata"][
+        "uid"
+    ]
+    forged = owned(claim("s", 32), "Own", uid)
+    assert "only Kubernetes makes claims for Pod q" in message(await written(hooks, forged))
+    assert "only Kubernetes makes claims for Pod q" in message(await written(hooks, forged, claim("s", 32)))
+    assert (await written(hooks, owned(claim("s", 32), "Own")))["allowed"]
+
+
+async def test_listed_accounts_make_claims_for_pods(api: Api) -> None:
+    async with serving(api.client, controllers=["system:serviceaccount:volcano:*"]) as hooks:
+        scheduler = {"username": "system:serviceaccount:volcano:scheduler"}
+        assert (await written(hooks, owned(claim("s", 4)), user=scheduler))["allowed"]
 
 
 async def test_a_group_whose_claim_stands_is_not_empty(api: Api, hooks: Hooks) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, MODEL_LABELS
-from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, tfjob
+from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, OF_KIND, deployment, group, rollout, template, tfjob
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
@@ -93,6 +93,19 @@ async def test_an_old_object_that_cannot_be_counted_counts_as_nothing(api: Api, 
     [entry] = await api.entries("nlp")
     assert entry.base == {}
     assert "requested: limits.cpu=5" in message(await hooks.update(old, changed(rollout("web", "nlp", 5), _like(old))))
+
+
+async def test_a_pod_that_hami_comes_to_share_a_card_with_is_charged(api: Api) -> None:
+    """HAMi leaves a pod with this label alone, so that its memory of a card is no card."""
+    await api.client.create(GROUPS, group("nlp", **{"cards.nvidia.com/gpu": "1"}))
+    await api.count("nlp", **{"cards.nvidia.com/gpu": "1"})
+    alone = {LABEL: "nlp", "hami.io/webhook": "ignore"}
+    found = {"apiVersion": "v1", "kind": "Pod", **template(**{"nvidia.com/gpumem": "3000"})}
+    old = stored({**found, "metadata": {"name": "p", "namespace": "default", "labels": alone}})
+    async with serving(api.client, hami={"enabled": True}) as hooks:
+        assert (await hooks.update(old, changed(old, lambda o: o["metadata"]["labels"].update(app="x"))))["allowed"]
+        answer = await hooks.update(old, changed(old, lambda o: o["metadata"]["labels"].pop("hami.io/webhook")))
+        assert "exceeded quota: nlp, requested: cards.nvidia.com/gpu=" in message(answer)
 
 
 async def test_an_unchanged_object_is_allowed_whatever_it_is_and_wherever_its_label_leads(

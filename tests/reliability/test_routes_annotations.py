@@ -1,0 +1,122 @@
+"""Routes by the annotations of a pod that ask for cards (`countsAs`): they may change after the pod was admitted.
+
+The tenant's group has one card.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from bizrq.kube.client import KubeClient
+from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import canonical, parse
+from bizrq.workloads.labels import LABEL
+from tests.reliability.routes import attempt, gone, pod, web
+from tests.support.cluster import Cluster, eventually
+from tests.support.nodes import agent
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
+from tests.support.serving import Parts
+from tests.support.tenant import Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CARDS, GPU, FRACTION = "cards.nvidia.com/gpu", "requests.nvidia.com/gpu", "gpu-fraction"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
+    """A webhook and a controller that count an annotation, registered, on a cluster where pods run."""
+    counts_as = [{"annotation": FRACTION, "card": "nvidia.com/gpu"}]
+    async with Parts(cluster, tmp_path_factory.mktemp("pods"), countsAs=counts_as) as parts:
+        if cluster.is_real:
+            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
+            await parts.enter(agent(client))
+        await parts.webhooks()
+        await parts.controller(recount_interval=0.5)
+        await parts.register()
+        yield parts
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def a_card(tenant: Tenant) -> None:
+    await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": {CARDS: "1", GPU: "1"}}})
+    await eventually(lambda: is_used(tenant, "0"), 30)
+
+
+async def cards(tenant: Tenant) -> str | None:
+    used: Object = (await tenant.admin.get(GROUPS, tenant.name))["status"].get("used") or {}
+    return used.get(CARDS)
+
+
+async def is_used(tenant: Tenant, amount: str) -> bool:
+    return await cards(tenant) == amount
+
+
+async def asks_for(tenant: Tenant, name: str, amount: str) -> str:
+    """Return what the pod then asks for, once the group uses so much."""
+    await attempt(tenant.patch(PODS, name, {"metadata": {"annotations": {FRACTION: amount}}}))
+    await asyncio.sleep(2)
+    found = str((await tenant.admin.get(PODS, name, tenant.name))["metadata"]["annotations"][FRACTION])
+    await eventually(lambda: is_used(tenant, canonical(parse(found))), 30)
+    return found
+
+
+def annotated(made: Object, fraction: str, *, is_held: bool) -> Object:
+    made["metadata"].setdefault("annotations", {})[FRACTION] = fraction
+    if is_held:
+        made["spec"]["schedulingGates"] = [{"name": "example.com/held"}]
+    return made
+
+
+async def of_workload(tenant: Tenant, how: str, fraction: str, *, is_held: bool) -> str:
+    """Return the name of a pod that a Deployment has made, or has left."""
+    made = web(tenant, 1, pods={LABEL: tenant.name} if how == "made with the label" else None)
+    annotated(made["spec"]["template"], fraction, is_held=is_held)
+    await tenant.create(DEPLOYMENTS, made)
+
+    async def is_made() -> list[Object] | None:
+        pods = await tenant.pods()
+        return pods if pods and bool(pods[0]["spec"].get("nodeName")) is not is_held else None
+
+    found = await eventually(is_made, 30, "a pod")
+    assert found is not None
+    if how == "left":
+        await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+        await gone(tenant, DEPLOYMENTS, "web")
+        for each in (await tenant.admin.list(REPLICASETS, tenant.name))[0]:
+            await tenant.delete(REPLICASETS, each["metadata"]["name"], "Orphan")
+            await gone(tenant, REPLICASETS, each["metadata"]["name"])
+        await asyncio.sleep(2)
+    return str(found[0]["metadata"]["name"])
+
+
+HOW = ["made", "made with the label", "left"]
+
+
+@pytest.mark.parametrize("label", ["", None], ids=["labelled", "by default"])
+async def test_a_pod_that_waits_asks_for_more(tenant: Tenant, label: str | None) -> None:
+    if label is None:
+        await tenant.has_default()
+    await tenant.create(PODS, annotated(pod(tenant, "p", label=label), "0.1", is_held=True))
+    assert [await asks_for(tenant, "p", amount) for amount in ("0.5", "40")] == ["0.5", "0.5"]
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_a_pod_that_a_workload_has_made_asks_for_more(tenant: Tenant, how: str) -> None:
+    """What it asks for beyond its owner is charged to the group; so is what a workload has left."""
+    name = await of_workload(tenant, how, "0.1", is_held=True)
+    assert [await asks_for(tenant, name, amount) for amount in ("0.5", "40")] == ["0.5", "0.5"]
+
+
+@pytest.mark.parametrize("how", ["alone", *HOW])
+async def test_a_pod_that_runs_asks_for_less(tenant: Tenant, how: str) -> None:
+    """It keeps the card that it has. Another pod would take as much again."""
+    if how == "alone":
+        await tenant.create(PODS, annotated(pod(tenant, "p"), "1", is_held=False))
+        await tenant.running(1)
+    name = "p" if how == "alone" else await of_workload(tenant, how, "1", is_held=False)
+    assert [await asks_for(tenant, name, amount) for amount in ("0.1", "0")] == ["1", "1"]
