@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.client import KubeClient
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.support.objects import (
@@ -29,6 +29,7 @@ from tests.webhooks.conftest import Api, Hooks, changed, message, serving, store
 REPLICASET_CONTROLLER = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
 OPERATOR = {"username": "system:serviceaccount:kubeflow:training-operator"}
 OF_REPLICA_SET: Object = {"apiVersion": REPLICASETS.api_version, "kind": "ReplicaSet"}
+JOBS, MPIJOBS = Resource("batch", "v1", "jobs", "Job"), Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
 TRAIN = "tfjobs.kubeflow.org/default/train"
 COLLECTOR = {"username": "system:serviceaccount:kube-system:generic-garbage-collector"}
 
@@ -121,6 +122,47 @@ async def test_a_pod_is_resized_beside_those_that_the_owner_has_yet_to_make(api:
     first = await worker(api, owner, "w0")
     refused = await hooks.update(first, resized(first, "4"), sub_resource="resize")
     assert "exceeded quota: nlp, requested: limits.cpu=3" in message(refused)
+
+
+async def test_what_is_below_a_pod_of_a_workload_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """A driver's executors are the application's. Other pods make nothing that somebody pays for."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    owner = await job(api)
+    first = await worker(api, owner, "w0")
+    reason = "metadata.ownerReferences: nlp pays for Pod w0, and not for what is below it: label this object"
+    assert reason in message(await hooks.create(child(first, "more", None)))
+    bare = stored(released(child(first, "bare", None)))
+    below = changed(bare, lambda o: o["metadata"].update(ownerReferences=[owned_by(first)]))
+    assert reason in message(await hooks.update(bare, below))
+    assert (await hooks.create(child(first, "more")))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.extra["limits.cpu"]) == ("pods/default/more", 1_000_000_000)
+
+
+async def test_children_of_all_kinds_share_what_their_owner_is_charged(api: Api, hooks: Hooks) -> None:
+    """An MPIJob makes pods, and a Job. A Job that is being deleted may be held, and keeps its pods."""
+    await api.group("nlp", cpu="4", used={"cpu": "3"})
+    roles = {
+        "Launcher": {"replicas": 1, "template": template("1")},
+        "Worker": {"replicas": 2, "template": template("1")},
+    }
+    owner = {
+        "apiVersion": MPIJOBS.api_version,
+        "kind": MPIJOBS.kind,
+        "metadata": {"name": "train", "namespace": "default", "labels": {LABEL: "nlp"}},
+        "spec": {"mpiReplicaSpecs": roles},
+    }
+    owner = await api.client.create(MPIJOBS, owner)
+    await api.client.create(PODS, child(owner, "w0"))
+    launcher: Object = {"apiVersion": "batch/v1", "kind": "Job", "metadata": child(owner, "launcher")["metadata"]}
+    launcher["metadata"]["finalizers"] = ["example.com/held"]
+    launcher["spec"] = {"template": template("1"), "parallelism": 2}
+    launcher["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    await api.client.create(JOBS, launcher)
+    await api.client.delete(JOBS, "launcher", "default")
+    assert (await hooks.create(child(owner, "w1")))["allowed"]
+    assert [entry.extra["limits.cpu"] for entry in await api.entries("nlp")] == [1_000_000_000]
+    assert "exceeded quota" in message(await hooks.create(child(owner, "w2")))
 
 
 async def test_a_controller_adopts_what_no_group_paid_for_as_far_as_it_fits(api: Api, hooks: Hooks) -> None:

@@ -26,6 +26,8 @@ VERSIONS = {
     "CronJob": BATCH,
     "Pod": "v1",
     "ReplicationController": "v1",
+    "SparkApplication": "sparkoperator.k8s.io/v1beta2",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
 }
 GROUPS = {"nlp", "vision", "speech"}
 
@@ -59,6 +61,11 @@ def namespace(group=None):
 WEB = "Deployment web uid=d label=nlp selects=app=web"
 SET = "ReplicaSet web-1 uid=r app=web selects=app=web below=Deployment/web/d"
 POD = "Pod web-1-x uid=p app=web below=ReplicaSet/web-1/r"
+BELOW = "Pod more uid=m below=Pod/web-1-x/p"
+SPARK, DRIVER = "SparkApplication pi uid=s label=nlp", "Pod driver uid=v below=SparkApplication/pi/s"
+LEADERS, LEADER = "StatefulSet lws uid=l below=LeaderWorkerSet/lws/w", "Pod lws-0 uid=q below=StatefulSet/lws/l"
+WORKERS = "StatefulSet lws-0 uid=t below=Pod/lws-0/q"
+OF_LWS = Memory("nlp", "LeaderWorkerSet/team-a/lws", NOW - 5, NOW)
 RC = "ReplicationController rc uid=c label=nlp selects=app=web"
 DROPPED = "Pod rc-x uid=p app=old below=ReplicationController/rc/c"
 GONE = Memory("nlp", "Deployment/team-a/web", NOW - 5, NOW)
@@ -89,6 +96,19 @@ ROWS = [
     ("such an owner of no group", ["ReplicationController rc uid=c selects=app=web"], DROPPED, {}, None, None),
     ("such an owner of the namespace's", ["ReplicationController rc uid=c selects=app=web"], DROPPED, {}, "nlp",
      ("nlp", PayerReason.LEFTOVER, "p")),
+    ("a Deployment pays for nothing below its pods", [WEB, SET, POD], BELOW, {}, None, None),
+    ("what names a group there pays for itself", [WEB, SET, POD], f"{BELOW} label=vision", {}, None,
+     ("vision", PayerReason.LABEL, "m")),
+    ("a driver's executors", [SPARK, DRIVER], "Pod executor uid=e below=Pod/driver/v", {}, None,
+     ("nlp", PayerReason.OWNER, "s")),
+    ("the workers of a leader", ["LeaderWorkerSet lws uid=w label=nlp", LEADERS, LEADER], WORKERS, {}, None,
+     ("nlp", PayerReason.OWNER, "w")),
+    ("those that are left are left by themselves", [LEADERS, LEADER], WORKERS,
+     {"w": OF_LWS, "l": OF_LWS, "q": OF_LWS, "t": OF_LWS}, None, ("nlp", PayerReason.LEFTOVER, "l")),
+    ("the same where the leader alone is left", [LEADER.partition(" below=")[0]], WORKERS, {"q": OF_LWS, "t": OF_LWS},
+     None, ("nlp", PayerReason.LEFTOVER, "t")),
+    ("what is made below a pod that is left is not", ["Pod web-1-x uid=p app=web"], BELOW,
+     {"p": replace(GONE, gone=NOW - 1000)}, None, None),
     ("a workload pays for itself", [], WEB, {}, None, ("nlp", PayerReason.LABEL, "d")),
     ("a workload without a label: its namespace", [], "Deployment web uid=d", {}, "nlp",
      ("nlp", PayerReason.NAMESPACE, "d")),
