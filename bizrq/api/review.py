@@ -53,7 +53,7 @@ class UserInfo(msgspec.Struct):
 
 
 class Request(msgspec.Struct, rename="camel"):
-    """One admission request; `object` and `old_object` as parsed JSON, None where there is none."""
+    """One admission request; `object`, `old_object` and `options` as parsed JSON, None where there is none."""
 
     uid: str
     operation: str
@@ -66,6 +66,7 @@ class Request(msgspec.Struct, rename="camel"):
     object: dict[str, Any] | None = None
     old_object: dict[str, Any] | None = None
     dry_run: bool | None = None
+    options: dict[str, Any] | None = None
 
 
 class _Review(msgspec.Struct):

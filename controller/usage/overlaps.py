@@ -35,7 +35,7 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
         its_own = left.get(line.place, {}) if line.left is None else {}
         if lacking := sorted(name for name in counted.over if its_own.get(name, 0)):
             keys = [*line.makers, wire.version_key(slot.namespace, slot.name)]
-            found.update(dict.fromkeys(keys, _rejection(group, slot, "pods that it has left", lacking)))
+            found.update(dict.fromkeys(keys, _rejection(group, slot, "those that it has left", lacking)))
     return found
 
 

@@ -157,6 +157,7 @@ class Hooks:
         resource: Any = None,
         user: Object | None = None,
         name: str | None = None,
+        options: Object | None = None,
     ) -> Object:
         about = new or old or {}
         of = resource or objects.OF_KIND[about["kind"]]
@@ -173,6 +174,7 @@ class Hooks:
             "object": new,
             "oldObject": old,
             "dryRun": dry_run,
+            "options": options,
         }
         body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
         async with self.session.post(f"/validate/{path}", json=body, params={"timeout": timeout}) as answer:

@@ -1,10 +1,10 @@
 """Admission of ReplicaSets of which a Deployment's controller makes more pods than the Deployment is charged for.
 
 Where the version that runs is deleted, leaves, or is scaled down below a paused Deployment, an older one takes over.
-This file alone decides which such writes are charged for that: they declare nothing, but larger pods come of them. And
-what the controller raises itself, of what it has adopted or by notes that anybody can write, has to fit beyond what the
-Deployment is charged for. The registration fails open, and so does this where something cannot be read: the recount
-counts what comes.
+Where a version is deleted without its pods, others come in their place. This file alone decides which such writes are
+charged for that: they declare nothing, but pods come of them. And what the controller raises itself, of what it has
+adopted or by notes that anybody can write, has to fit beyond what the Deployment is charged for. The registration fails
+open, and so does this where something cannot be read: the recount counts what comes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Granted, Verdict
 from bizrq.store.reference_resolver import resource_of
-from bizrq.units.resources import add
+from bizrq.units.resources import Resources, add, total
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
+from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayingOwner, keeps
 from bizrq.workloads.ownership.takeover import Takeover, notes_of, takeover
 from bizrq.workloads.validation import Malformed
+from webhooks.charging.active import PODS
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import (
     Charges,
@@ -130,32 +132,48 @@ class VersionHandler:
         return Charges([PendingCharge(pays.group, as_child(charge, child, adapter), lookup)])
 
     async def _count(self, write: _Write, deadline: Deadline) -> Counted:
-        """Count what takes over by the write as everything is stored now. Raises Malformed, ApiError, Unreachable."""
-        deployment = await self._deployment(write, deadline)
-        if deployment is None:
+        """Count what comes of the write as everything is stored now. Raises Malformed, ApiError, Unreachable."""
+        deployment = await self._owner(write, deadline)
+        if deployment is None or is_going(deployment):
             return Decided(Granted())
-        uid, own = deployment["metadata"]["uid"], write.old["metadata"].get("uid")
+        left = await self._left_pods(write, deadline) if write.new is None else []
+        taken, made = await self._taken_over(write, deployment, deadline)
+        if not taken.pods and not left:
+            return Decided(Granted())
+        return await self._charge(write, deployment, taken, made, left, deadline)
+
+    async def _taken_over(
+        self, write: _Write, deployment: Object, deadline: Deadline
+    ) -> tuple[Takeover, Sequence[Object]]:
+        """Return what takes over by the write, and the Deployment's ReplicaSets. Raises ApiError, Unreachable.
+
+        A controller only scales what there is while the Deployment is paused, or was until it sees that. It also scales
+        where its own notes say that the declared number has changed.
+        """
+        is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
+        if not (bool(deployment["spec"].get("paused")) or not has_observed(deployment) or is_noted):
+            return Takeover(), ()
+        uid, own, new = deployment["metadata"]["uid"], write.old["metadata"].get("uid"), write.new
         made = await self._older.replica_sets(deployment, uid, deadline)
         others = [obj for obj in made if obj["metadata"]["uid"] != own]
-        new = write.new
         is_left = new is not None and is_its(new, uid, adopts=True) and keeps(deployment, new)
         taken = takeover(deployment, [*others, new] if new is not None and is_left else others)
-        if not taken.pods or taken == takeover(deployment, made):
-            return Decided(Granted())
-        return await self._charge(write, deployment, taken, made, deadline)
+        return (Takeover(), made) if taken == takeover(deployment, made) else (taken, made)
 
-    async def _deployment(self, write: _Write, deadline: Deadline) -> Object | None:
-        """Return the Deployment of a ReplicaSet if its controller may only scale what there is; None otherwise.
+    async def _left_pods(self, write: _Write, deadline: Deadline) -> list[Object]:
+        """Return the pods that run on without a ReplicaSet that is deleted. Raises ApiError, Unreachable.
 
-        So it is while it is paused, or was until its controller sees that. It also scales where its own notes say that
-        the declared number has changed. Raises ApiError, Unreachable.
+        The garbage collector keeps those that have another owner, too.
         """
-        found = await self._owner(write, deadline)
-        if found is None or is_going(found):
-            return None
-        is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
-        only_scales = bool(found["spec"].get("paused")) or not has_observed(found) or is_noted
-        return found if only_scales else None
+        stored, _ = await self._context.lists.of(PODS, deadline, write.request.namespace)
+        uid, keeps_all = write.old["metadata"].get("uid"), _leaves_pods(write)
+        its_own = [pod for pod in stored if (controller_of(pod["metadata"]) or {}).get("uid") == uid]
+        return [
+            pod
+            for pod in its_own
+            if (keeps_all or len(pod["metadata"].get("ownerReferences") or ()) > 1)
+            and stage(life_of(pod), 0, awaited=False) is Stage.FRESH
+        ]
 
     async def _owner(self, write: _Write, deadline: Deadline) -> Object | None:
         """Return the Deployment that a stored ReplicaSet names, as it is stored. Raises ApiError, Unreachable."""
@@ -171,12 +189,21 @@ class VersionHandler:
         return None
 
     async def _charge(
-        self, write: _Write, deployment: Object, taken: Takeover, made: Sequence[Object], deadline: Deadline
+        self,
+        write: _Write,
+        deployment: Object,
+        taken: Takeover,
+        made: Sequence[Object],
+        left: Sequence[Object],
+        deadline: Deadline,
     ) -> Counted:
-        """Charge who pays for the Deployment with what its pods cost more. Raises Malformed, ApiError, Unreachable."""
+        """Charge who pays for the Deployment with what its pods cost more, and with those that are `left`.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
         context = self._context
         versions = [version_of(deployment, obj) for obj in taken.versions]
-        counted: list[tuple[PayingOwner, Demand, Demand, list[Demand]]] = []
+        counted: list[tuple[PayingOwner, Demand, Demand, list[Demand], Resources]] = []
 
         def count(known: Lookup) -> None:
             counted.clear()
@@ -187,13 +214,14 @@ class VersionHandler:
             template, *older = (
                 self._child(obj, payer.obj, known) for obj in (deployment, *(each.workload for each in versions))
             )
-            counted.append((payer, stored_demand(context, payer.obj, adapter, known), template, older))
+            beside = total(self._child(pod, payer.obj, known).resources for pod in left)
+            counted.append((payer, stored_demand(context, payer.obj, adapter, known), template, older, beside))
 
         lookup = await context.resolver.resolve(count, deadline.seconds_left())
         if not counted:
             return Decided(Granted(), lookup)
-        payer, before, template, older = counted[0]
-        slot, more = slot_of(context, payer.obj), instead_of(template, older, taken.pods)
+        payer, before, template, older, beside = counted[0]
+        slot, more = slot_of(context, payer.obj), add(instead_of(template, older, taken.pods), beside)
         if slot is None or not more:
             return Decided(Granted(), lookup)
         uid, version = target_version(write.request, write.old, write.old)
@@ -208,8 +236,10 @@ class VersionHandler:
             read_versions=read_versions(context, (), lookup, [payer.obj, *made]),
             generation=generation_of(write.old),
         )
-        whom = f"{display_name(deployment)}, of which an older version takes over"
-        return Charges([PendingCharge(payer.group, explained(charge, {}, versions, older), lookup, whom)])
+        if versions:
+            charge = explained(charge, beside, versions, older)
+        why = "which makes others in place of what is left" if left else "of which an older version takes over"
+        return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(deployment)}, {why}")])
 
     def _payer(self, deployment: Object, lookup: Lookup) -> PayingOwner | None:
         """Return who pays for what the Deployment makes; None where no group does, or one that is left."""
@@ -225,3 +255,16 @@ class VersionHandler:
         with suppress(Malformed):
             return child_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
         return NO_DEMAND
+
+
+def _leaves_pods(write: _Write) -> bool:
+    """Return True for a deletion without the pods: by its options, or by a finalizer where these do not say.
+
+    Source: kubernetes staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go, shouldOrphanDependents.
+    """
+    options = write.request.options or {}
+    if options.get("orphanDependents") is not None:
+        return options["orphanDependents"] is True
+    if options.get("propagationPolicy") is not None:
+        return options["propagationPolicy"] == "Orphan"
+    return "orphan" in (write.old["metadata"].get("finalizers") or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from bizrq.workloads.ownership.takeover import NOTES
 from tests.support.objects import (
     DEPLOYMENTS,
     POD_TEMPLATES,
+    PODS,
     REPLICASETS,
     ROLLOUTS,
     Object,
@@ -269,6 +271,41 @@ async def test_what_lets_nothing_take_over_is_free(api: Api, hooks: Hooks) -> No
     ):
         assert (await hooks.review("versions", operation, new, of, resource=REPLICASETS))["allowed"]
     assert await api.entries("nlp") == []
+
+
+@pytest.mark.parametrize("paused", [True, False], ids=["paused", "not paused"])
+@pytest.mark.parametrize(
+    ("options", "finalizers", "left"),
+    [
+        ({"propagationPolicy": "Orphan"}, [], 2),
+        ({"orphanDependents": True}, [], 2),
+        ({}, ["orphan"], 2),
+        ({"propagationPolicy": "Background"}, ["orphan"], 1),
+        (None, [], 1),
+    ],
+)
+async def test_pods_that_are_left_have_to_fit_beside_those_that_come(
+    api: Api, hooks: Hooks, options: Object | None, finalizers: list[str], left: int, paused: bool
+) -> None:
+    """One of three pods has a second owner, which keeps it; one is being deleted already."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    _, now, _ = await held(api, paused=paused)
+    await api.client.delete(REPLICASETS, "old", "default")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "now", "uid": now["metadata"]["uid"]}
+    second = {"apiVersion": "v1", "kind": "ConfigMap", "name": "keeper", "uid": "k"}
+    for name, more in (("a", []), ("b", [second]), ("c", [second])):
+        metadata: Object = {"name": name, "namespace": "default", "labels": {"app": "x"}, "finalizers": ["a.b/c"]}
+        metadata["ownerReferences"] = [{**owner, "controller": True}, *more]
+        await api.client.create(PODS, {"metadata": metadata, "spec": template("1")["spec"]})
+    await api.client.delete(PODS, "c", "default")
+    now = changed(now, lambda o: o["metadata"].update(finalizers=finalizers))
+    review = partial(hooks.review, "versions", "DELETE", None, now, resource=REPLICASETS, options=options)
+    said = message(await review())
+    assert f"exceeded quota: nlp, requested: limits.cpu={left}, used: limits.cpu=2" in said
+    assert "charged for Deployment default/web, which makes others in place of what is left" in said
+    await api.count("nlp", cpu="0")
+    assert (await review())["allowed"]
+    assert sum(entry.extra["limits.cpu"] for entry in await api.entries("nlp")) == left * NANO
 
 
 async def test_a_deployment_that_is_not_paused_makes_its_version_again(api: Api, hooks: Hooks) -> None:

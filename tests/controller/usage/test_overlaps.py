@@ -1,0 +1,61 @@
+"""Whose pods nobody may replace while a group is over its quota."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from bizrq.api.group import GroupObject, ObjectMeta
+from bizrq.quota.recount import CountedObject, Recount
+from bizrq.units.quantity import NANO
+from bizrq.units.slot import Slot
+from bizrq.workloads.ownership.memory import Memory
+from controller.usage.overlaps import rejections
+from controller.usage.pod_charge import Overlap
+from controller.usage.usage_cache import GroupUsage
+from controller.usage.workload_usage import WorkloadUsage
+
+CPU = {"limits.cpu": NANO}
+WEB = Slot("deployments.apps", "team-a", "web")
+STANDS = WorkloadUsage(CountedObject(WEB, "w", CPU), makers=("w", "r"), place="Deployment/team-a/web")
+
+
+def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
+    left = Memory("nlp", place, 0, 0)
+    return WorkloadUsage(CountedObject(Slot("pods", "team-a", "web-0"), "p", dict(cost)), place=place, left=left)
+
+
+def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, str]:
+    usage = GroupUsage()
+    for line in lines:
+        usage.put(line.counted.uid, line)
+    counted = Recount({}, {}, (), (), {}, dict(over), ())
+    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage)
+
+
+def test_what_stands_gets_no_pods_in_place_of_those_that_it_has_left():
+    found = rejected(CPU, STANDS, left_by("Deployment/team-a/web"))
+    why = "deployments.apps/team-a/web has pods that run on: those that it has left"
+    assert found == dict.fromkeys(("w", "r", "team-a.web"), f"exceeded quota: nlp, of limits.cpu; {why}")
+
+
+@pytest.mark.parametrize(
+    ("over", "line"),
+    [
+        ({}, left_by("Deployment/team-a/web")),
+        ({"requests.memory": 1}, left_by("Deployment/team-a/web")),
+        (CPU, left_by("Deployment/team-a/other")),
+        (CPU, left_by("StatefulSet/team-a/web")),
+        (CPU, left_by("Deployment/team-a/web", {"limits.cpu": 0})),
+    ],
+)
+def test_nothing_is_rejected_for_what_does_not_bear_on_it(over: Mapping[str, int], line: WorkloadUsage):
+    assert rejected(over, STANDS, line) == {}
+
+
+def test_pods_that_are_ending_and_those_of_a_long_rollout():
+    overlap = Overlap(ending=2, beyond=1, amounts=CPU, makers=("r",), versioned=("web",))
+    found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), overlap=overlap))
+    assert found.keys() == {"r", "team-a.web"}
+    assert found["r"].endswith("has pods that run on: 2 ending and 1 of a rollout that takes long")
