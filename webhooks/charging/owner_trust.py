@@ -268,6 +268,9 @@ class OwnerTrust:
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
         pods = self._pods_to_come(family, lookup)
+        if is_unpaid and adapter.group_kind == POD and not pods.declared:
+            # Its owner wants no pods, and ends it as nobody's.
+            return None
         kinds = self._names_beside(family)
         room = Room(reached, siblings, kinds, revision, scaled_to, pods.declared, least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
