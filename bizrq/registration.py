@@ -88,9 +88,11 @@ def _label(owner: str) -> str:
     return f"(has({labels}) && k in {labels} ? {labels}[k] : '')"
 
 
-_OWNERS_DIFFER = (
-    f"{_of('object', 'metadata.ownerReferences', '[]')} != {_of('oldObject', 'metadata.ownerReferences', '[]')}"
-)
+def _changes(path: str, default: str) -> str:
+    return f"{_of('object', path, default)} != {_of('oldObject', path, default)}"
+
+
+_OWNERS_CHANGE = _changes("metadata.ownerReferences", "[]")
 #: Send an update where something that is charged can have changed: spec, labels or owners.
 CHARGED = " || ".join(
     [
@@ -99,15 +101,12 @@ CHARGED = " || ".join(
         "!has(oldObject.spec)",
         "object.spec != oldObject.spec",
         f"[{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})",
-        _OWNERS_DIFFER,
+        _OWNERS_CHANGE,
     ]
 )
 #: Send an update by which an object may leave its owner: its labels or owners change. A new label counts, too:
 #: a selector may ask that it is absent.
-MAY_LEAVE = " || ".join(
-    f"{_of('object', path, default)} != {_of('oldObject', path, default)}"
-    for path, default in (("metadata.ownerReferences", "[]"), ("metadata.labels", "{}"))
-)
+MAY_LEAVE = f"{_OWNERS_CHANGE} || {_changes('metadata.labels', '{}')}"
 #: Scaling down is never refused; an absent count is 0.
 SCALED_UP = (
     "has(object.spec) && has(object.spec.replicas) && "
@@ -142,7 +141,7 @@ CLAIMED = (
     f"request.operation != 'UPDATE' ? !({_made_for_pod('object')} && "
     f"({BUILT_IN} || request.userInfo.username == 'system:kube-scheduler')) : !{_made_for_pod('object')} && "
     f"({_made_for_pod('oldObject')} || [{_LABELS}].exists(k, {_label('object')} != {_label('oldObject')})) || "
-    f"!{BUILT_IN} && {_OWNERS_DIFFER}"
+    f"!{BUILT_IN} && {_OWNERS_CHANGE}"
 )
 SPEC_CHANGED = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 #: Send a group where its spec changes, or what decides when it ends: its finalizers and owners. Those are also

@@ -84,6 +84,11 @@ def owner_chain(
         reference, group, kind = controller_of(metadata), owner_group, owner_kind
 
 
+def has_same_controller(obj: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return True where two versions of an object name the same controller, or none."""
+    return controller_of(obj.get("metadata")) == controller_of(other.get("metadata"))
+
+
 def is_descendant(obj: Mapping[str, Any], uid: str, namespace: str, lookup: Lookup) -> bool:
     """Return True if the object with this uid made an object, directly or not."""
     reference = controller_of(obj.get("metadata"))

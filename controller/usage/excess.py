@@ -14,11 +14,10 @@ from typing import Any
 from bizrq.units import quantity, resources
 from bizrq.units.resources import Resources
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess
+from bizrq.workloads.demand.owner_allowance import allowance, countable_demand, excess
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.takeover import takeover
-from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, Owner
 from controller.watch.cluster import Cluster
 
@@ -87,10 +86,7 @@ class ExcessUsage:
 
     def cost(self, child: Object, adapter: Adapter, pays: Object, lookup: Lookup) -> Resources:
         """Return what a child of the payer asks for. Nothing where it cannot be counted."""
-        try:
-            return child_demand(child, adapter, pays, lookup, self._config).resources
-        except Malformed:
-            return {}
+        return countable_demand(child, adapter, pays, lookup, self._config).resources
 
     def _asks(self, child: Object, adapter: Adapter, pays: Object, lookup: Lookup) -> Resources:
         """Return what a child asks for; one that is being deleted asks for nothing."""

@@ -5,7 +5,7 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from bizrq.api import overlap as wire
 from bizrq.api.group import GroupObject
@@ -14,6 +14,7 @@ from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
+from controller.usage.workload_usage import WorkloadUsage
 
 
 def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
@@ -28,22 +29,23 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
         return found
     left = _left(usage)
     for line in usage.usages.values():
-        overlap, slot = line.overlap, line.counted.slot
-        if overlap is not None and (lacking := _lacking(counted, overlap)):
-            keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
-            found.update(dict.fromkeys(keys, _rejection(group, slot, _running_on(overlap), lacking)))
-        its_own = left.get(line.place, {}) if line.left is None else {}
-        if lacking := sorted(name for name in counted.over if its_own.get(name, 0)):
-            keys = [*line.makers, wire.version_key(slot.namespace, slot.name)]
-            found.update(dict.fromkeys(keys, _rejection(group, slot, "those that it has left", lacking)))
+        for keys, pods, amounts in _beside(line, left.get(line.place, {})):
+            if lacking := sorted(name for name in counted.over if amounts.get(name, 0)):
+                found.update(dict.fromkeys(keys, _rejection(group, line.counted.slot, pods, lacking)))
     return found
 
 
-def _lacking(counted: Recount, overlap: Overlap) -> list[str]:
-    """Return what the group lacks of what runs besides the declared pods."""
-    if not (overlap.ending or overlap.beyond):
-        return []
-    return sorted(name for name in counted.over if overlap.amounts.get(name, 0))
+def _beside(line: WorkloadUsage, left: Resources) -> Iterator[tuple[list[str], str, Resources]]:
+    """Yield the keys of what makes a workload's pods, the pods that run besides the declared ones, and what these cost.
+
+    `left` is what the workload has left.
+    """
+    slot, overlap = line.counted.slot, line.overlap
+    if overlap is not None and (overlap.ending or overlap.beyond):
+        keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
+        yield keys, _running_on(overlap), overlap.amounts
+    if line.left is None and left:
+        yield [*line.makers, wire.version_key(slot.namespace, slot.name)], "those that it has left", left
 
 
 def _left(usage: GroupUsage) -> dict[str, Resources]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
@@ -26,17 +26,17 @@ from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand, least_pod
-from bizrq.workloads.demand.owner_allowance import allowance, child_demand, excess, responsible_owner
+from bizrq.workloads.demand.owner_allowance import allowance, child_demand, countable_demand, excess, responsible_owner
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
-from bizrq.workloads.owners import controller_of, owner_chain
+from bizrq.workloads.owners import controller_of, has_same_controller, owner_chain
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.ownership.takeover import replicas_of
 from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.pods.surge import surge_of_deployment
-from bizrq.workloads.validation import Malformed, malformed, map_at
+from bizrq.workloads.validation import malformed, map_at
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
@@ -102,6 +102,14 @@ class _OwnedKind:
     pays: Object
 
 
+class _Siblings(NamedTuple):
+    """What the other children of an owner ask for, by uid; the names of their kinds, and when they were listed."""
+
+    costs: dict[str, Resources]
+    kinds: frozenset[str]
+    revision: int
+
+
 class OwnerTrust:
     """Decides whether owners pay for reviewed objects."""
 
@@ -147,7 +155,7 @@ class OwnerTrust:
         the default of its namespace, unless some group remembers the owner. Raises Malformed, ApiError, Unreachable.
         """
         reference = controller_of(new.get("metadata"))
-        is_same = old is not None and controller_of(old.get("metadata")) == reference
+        is_same = old is not None and has_same_controller(old, new)
         if reference is None or is_same or self.is_trusted(request):
             return
         uid = str(reference.get("uid"))
@@ -199,8 +207,7 @@ class OwnerTrust:
 
         Few kinds have pods that make others (`Adapter.has_pods_below_pods`). Raises Malformed.
         """
-        reference = controller_of(new.get("metadata"))
-        if old is not None and stored_label(old) is None and controller_of(old.get("metadata")) == reference:
+        if old is not None and stored_label(old) is None and has_same_controller(old, new):
             return
         above = next(owner_chain(new, self._context.registry, lookup), None)
         if above is None or above[1].group_kind != POD:
@@ -245,7 +252,7 @@ class OwnerTrust:
             return None
         family = self._family(adapter, new, pays, lookup)
         if family is None:
-            if old is not None and controller_of(old.get("metadata")) == controller_of(new.get("metadata")):
+            if old is not None and has_same_controller(old, new):
                 return None
             # So it is below more owners than are followed, of which a group has paid for one.
             raise malformed("metadata.ownerReferences", "no owner that is followed makes such objects: remove it")
@@ -253,12 +260,16 @@ class OwnerTrust:
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
-        siblings, revision = await self._siblings(family, new, deadline)
-        costs = [demand.resources, *siblings.values()]
-        reached = self._reached(family, costs, lookup)
+        pods = self._declared(family, lookup) if adapter.group_kind == POD else NO_DEMAND
+        if is_unpaid and adapter.group_kind == POD and not pods.declared:
+            # Its owner wants no pods, and ends it as nobody's.
+            return None
+        siblings = await self._siblings(family, new, deadline)
         if grows and family.above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
-            return UntrustedChild(demand, before) if len(siblings) > 1 else None
+            return UntrustedChild(demand, before) if len(siblings.costs) > 1 else None
+        costs = [demand.resources, *siblings.costs.values()]
+        reached = self._reached(family, costs, lookup)
         if grows:
             # The owner pays for the largest of them (`webhooks.charging.grown_children`).
             reached = reduce(larger, costs, reached)
@@ -267,13 +278,8 @@ class OwnerTrust:
         if self._may_raise(family.above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
-        pods = self._pods_to_come(family, lookup)
-        if is_unpaid and adapter.group_kind == POD and not pods.declared:
-            # Its owner wants no pods, and ends it as nobody's.
-            return None
-        kinds = self._names_beside(family)
-        room = Room(reached, siblings, kinds, revision, scaled_to, pods.declared, least_pod(pods))
-        is_over = bool(excess([demand.resources, room.asked(siblings.values())], reached))
+        room = Room(reached, *siblings, scaled_to, pods.declared, least_pod(pods))
+        is_over = bool(excess([demand.resources, room.asked(siblings.costs.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
 
     async def raised(
@@ -291,15 +297,13 @@ class OwnerTrust:
         if await self._is_as_declared(family, new, deadline):
             return None
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
-        siblings, revision = await self._siblings(family, new, deadline)
-        costs = [demand.resources, *siblings.values()]
+        siblings = await self._siblings(family, new, deadline)
+        costs = [demand.resources, *siblings.costs.values()]
         reached = self._reached(family, costs, lookup)
         if not excess(costs, reached):
             return None
         slot = slot_of_owner(family.owner, family.above)
-        return UntrustedChild(
-            demand, before, slot=slot, room=Room(reached, siblings, self._names_beside(family), revision)
-        )
+        return UntrustedChild(demand, before, slot=slot, room=Room(reached, *siblings))
 
     async def _is_as_declared(self, family: _OwnedKind, new: Object, deadline: Deadline) -> bool:
         """Return True for the version of now with no more pods than a Deployment declares and surges.
@@ -347,20 +351,14 @@ class OwnerTrust:
         """Return what the owner covers of children that cost so much."""
         if family.above.beside and family.adapter.group_kind not in family.above.grows:
             # What may outgrow the owner has all of its other pods.
-            with suppress(Malformed):
-                found = child_demand(family.owner, family.above, family.pays, lookup, self._context.config)
-                roles = (role for role in found.roles if role.name in family.above.beside)
-                return total(scale(role.per_pod, role.replicas) for role in roles)
-            return {}
+            roles = (role for role in self._declared(family, lookup).roles if role.name in family.above.beside)
+            return total(scale(role.per_pod, role.replicas) for role in roles)
         asking = sum(1 for cost in costs if cost)
         return allowance(family.owner, family.above, family.pays, asking, lookup, self._context.config)
 
-    def _pods_to_come(self, family: _OwnedKind, lookup: Lookup) -> Demand:
-        """Return the pods that an owner's controller makes itself; none for other children."""
-        with suppress(Malformed):
-            if family.adapter.group_kind == POD:
-                return child_demand(family.owner, family.above, family.pays, lookup, self._context.config)
-        return NO_DEMAND
+    def _declared(self, family: _OwnedKind, lookup: Lookup) -> Demand:
+        """Return what the owner asks for itself."""
+        return countable_demand(family.owner, family.above, family.pays, lookup, self._context.config)
 
     def _may_raise(self, above: Adapter, made: Adapter) -> bool:
         """Return True where the owner's controller may raise any of its children to all of its replicas, uncharged.
@@ -375,10 +373,7 @@ class OwnerTrust:
         """Return the demand of the stored object, None where it is not this owner's child."""
         if old is None or not self._is_child(family, old, lookup):
             return None
-        try:
-            return child_demand(old, family.adapter, family.pays, lookup, self._context.config)
-        except Malformed:
-            return Demand()
+        return countable_demand(old, family.adapter, family.pays, lookup, self._context.config)
 
     def _kinds_beside(self, family: _OwnedKind) -> list[Adapter]:
         """Return the kinds of children that share what the owner covers: one that may outgrow the owner shares none."""
@@ -388,38 +383,30 @@ class OwnerTrust:
         charged = (each for each in kinds if each is not None and self._context.registry.is_charged(each))
         return list({each.resource: each for each in (family.adapter, *charged)}.values())
 
-    def _names_beside(self, family: _OwnedKind) -> frozenset[str]:
-        return frozenset(kind.resource for kind in self._kinds_beside(family))
-
-    async def _siblings(
-        self, family: _OwnedKind, child: Object, deadline: Deadline
-    ) -> tuple[dict[str, Resources], int]:
-        """List the namespace. Return what the owner's other children ask for, by uid, and the revision."""
-        namespace, own = family.owner["metadata"]["namespace"], child["metadata"]
+    async def _siblings(self, family: _OwnedKind, child: Object, deadline: Deadline) -> _Siblings:
+        """List the owner's other children in the namespace. Raises ApiError, Unreachable."""
+        owner, own = family.owner["metadata"], child["metadata"]
         items: list[tuple[Adapter, Object]] = []
         revisions: list[int] = []
-        for kind in self._kinds_beside(family):
-            stored, revision = await self._context.lists.of(resource_of(kind), deadline, namespace)
+        kinds = self._kinds_beside(family)
+        for kind in kinds:
+            passing = {a.kind for a in self._context.registry.adapters if kind.group_kind in a.passes}
+            stored, revision = await self._context.lists.of(resource_of(kind), deadline, owner["namespace"])
             revisions.append(int(revision) if revision.isdigit() else 0)
             items += [
                 (kind, item)
                 for item in stored
-                if (kind, item["metadata"]["name"]) != (family.adapter, own["name"])
-                and item["metadata"]["uid"] != own.get("uid")
-                and self._may_be_child(family, kind, item)
+                if item["metadata"]["uid"] != own.get("uid")
+                and (kind, item["metadata"]["name"]) != (family.adapter, own.get("name"))
+                and (maker := controller_of(item["metadata"])) is not None
+                and (maker["uid"] == owner["uid"] or maker["kind"] in passing)
             ]
         lookup = await self._context.resolver.resolve(
             lambda known: [self._cost(family, kind, item, known) for kind, item in items], deadline.seconds_left()
         )
         costs = {item["metadata"]["uid"]: self._cost(family, kind, item, lookup) for kind, item in items}
-        return {uid: cost for uid, cost in costs.items() if cost}, min(revisions)
-
-    def _may_be_child(self, family: _OwnedKind, kind: Adapter, item: Object) -> bool:
-        """Return True for what names the owner as its controller, or one that passes on such objects."""
-        maker, made = controller_of(item["metadata"]), kind.group_kind
-        if maker is None or maker["uid"] == family.owner["metadata"]["uid"]:
-            return maker is not None
-        return any(made in each.passes and maker["kind"] == each.kind for each in self._context.registry.adapters)
+        names = frozenset(kind.resource for kind in kinds)
+        return _Siblings({uid: cost for uid, cost in costs.items() if cost}, names, min(revisions))
 
     def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
         """Return what a stored child costs: nothing if it is another owner's, or cannot be counted.
@@ -429,10 +416,7 @@ class OwnerTrust:
         is_ending = kind.group_kind == POD and item["metadata"].get("deletionTimestamp")
         if is_ending or not self._is_child(family, item, lookup):
             return {}
-        try:
-            return child_demand(item, kind, family.pays, lookup, self._context.config).resources
-        except Malformed:
-            return {}
+        return countable_demand(item, kind, family.pays, lookup, self._context.config).resources
 
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
         found = responsible_owner(obj, self._context.registry, lookup)

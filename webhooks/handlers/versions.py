@@ -24,7 +24,7 @@ from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import Resources, add, total
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
-from bizrq.workloads.demand.owner_allowance import child_demand
+from bizrq.workloads.demand.owner_allowance import countable_demand
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
@@ -32,7 +32,6 @@ from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayingOwner, keeps
 from bizrq.workloads.ownership.takeover import Takeover, notes_of, takeover
-from bizrq.workloads.validation import Malformed
 from webhooks.charging.active import PODS
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import (
@@ -252,9 +251,7 @@ class VersionHandler:
     def _child(self, obj: Object, payer: Object, lookup: Lookup) -> Demand:
         """Return what a Deployment asks for, with the payer's models; nothing where that cannot be counted."""
         adapter = self._context.registry.of(obj)
-        with suppress(Malformed):
-            return child_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
-        return NO_DEMAND
+        return countable_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
 
 
 def _leaves_pods(write: _Write) -> bool:

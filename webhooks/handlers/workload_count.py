@@ -19,7 +19,7 @@ from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
-from bizrq.workloads.owners import charged_group, controller_of, owner_chain, requires_group
+from bizrq.workloads.owners import charged_group, has_same_controller, owner_chain, requires_group
 from bizrq.workloads.ownership.memory import leaving_parts
 from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
@@ -311,8 +311,8 @@ class WorkloadCounter:
 
         Raises Malformed, ApiError, Unreachable.
         """
-        new, old = write.new, write.old
-        if old is None or controller_of(old.get("metadata")) == controller_of(new.get("metadata")):
+        old = write.old
+        if old is None or has_same_controller(old, write.new):
             return False
         if paid is not None or charged_group(old, self._registry, lookup) is not None:
             return False

@@ -13,7 +13,7 @@ from typing import Any
 from bizrq.units import resources
 from bizrq.units.resources import Resources, growth
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.counting import Demand, own_demand
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand, own_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import inheriting, labels_of
@@ -48,6 +48,16 @@ def child_demand(
     return replace(found, resources=resources.nonzero(asked))
 
 
+def countable_demand(
+    child: dict[str, Any], adapter: Adapter, pays: Mapping[str, Any], lookup: Lookup, config: CountingConfig
+) -> Demand:
+    """Return what `child_demand` does, and no demand where that cannot be counted."""
+    try:
+        return child_demand(child, adapter, pays, lookup, config)
+    except Malformed:
+        return NO_DEMAND
+
+
 def allowance(
     owner: dict[str, Any],
     adapter: Adapter,
@@ -63,10 +73,7 @@ def allowance(
     """
     if children > 1:
         config = replace(config, surge="count")
-    try:
-        return child_demand(owner, adapter, pays, lookup, config).resources
-    except Malformed:
-        return {}
+    return countable_demand(owner, adapter, pays, lookup, config).resources
 
 
 def excess(children: Iterable[Resources], reached: Resources) -> dict[str, int]:
