@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -55,7 +57,14 @@ async def stage(ground: Ground) -> AsyncIterator[Stage]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     """A webhook and a controller, registered, on a cluster where pods run."""
-    async with Parts(cluster, tmp_path_factory.mktemp("pods")) as parts:
+    async with parts_with_pods(cluster, tmp_path_factory.mktemp("pods")) as parts:
+        yield parts
+
+
+@contextlib.asynccontextmanager
+async def parts_with_pods(cluster: Cluster, folder: Path, **config: Any) -> AsyncIterator[Parts]:
+    """A webhook and a controller with this configuration, registered, on a cluster where pods run."""
+    async with Parts(cluster, folder, **config) as parts:
         if cluster.is_real:
             client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
             await parts.enter(agent(client))

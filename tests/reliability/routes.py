@@ -30,6 +30,8 @@ from tests.support.tenant import (
 )
 
 DAY = 86_400
+#: Of a Deployment: its rollouts do not end.
+SLOWLY: Object = {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}
 STRATEGIC = "application/strategic-merge-patch+json"
 #: Answers that a tenant's attempt may get: refused, gone, taken or stale, malformed, later.
 REFUSED = frozenset({400, 403, 404, 409, 422, 429})
@@ -217,6 +219,21 @@ async def may_operate(tenant: Tenant, resource: Resource) -> None:
         return False
 
     await eventually(may, 30, f"the tenant may write {resource.plural}")
+
+
+async def operated(tenant: Tenant, kind: Resource, spec: Object) -> str:
+    """Create a workload of an operator's kind, `own`, of the tenant's group; return its uid."""
+    await may_operate(tenant, kind)
+    metadata = {"name": "own", "namespace": tenant.name, "labels": {LABEL: tenant.name}}
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+    return str((await tenant.create(kind, made))["metadata"]["uid"])
+
+
+def one_by_one(tenant: Tenant, label: str | None = "") -> Object:
+    """A StatefulSet of four pods whose controller waits an hour between two of them; the sandbox's does not."""
+    made = of_kind(STATEFULSETS, web(tenant, 4, label=label, minReadySeconds=3600))
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    return made
 
 
 def ray_cluster(tenant: Tenant, name: str, workers: int) -> Object:

@@ -16,6 +16,7 @@ from bizrq.kube.client import Resource
 from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
 from tests.reliability.routes import (
+    SLOWLY,
     attempt,
     attempts,
     counted,
@@ -34,8 +35,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUNDS = 3
 MANY = 12
-#: The rollout does not end.
-SLOWLY: Object = {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import canonical, parse
 from bizrq.workloads.labels import LABEL
+from tests.reliability.conftest import parts_with_pods
 from tests.reliability.routes import attempt, gone, pod, web
 from tests.support.cluster import Cluster, eventually
-from tests.support.nodes import agent
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
 from tests.support.serving import Parts
 from tests.support.tenant import Tenant
@@ -31,13 +30,7 @@ CARDS, GPU, FRACTION = "cards.nvidia.com/gpu", "requests.nvidia.com/gpu", "gpu-f
 async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
     """A webhook and a controller that count an annotation, registered, on a cluster where pods run."""
     counts_as = [{"annotation": FRACTION, "card": "nvidia.com/gpu"}]
-    async with Parts(cluster, tmp_path_factory.mktemp("pods"), countsAs=counts_as) as parts:
-        if cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
-            await parts.enter(agent(client))
-        await parts.webhooks()
-        await parts.controller(recount_interval=0.5)
-        await parts.register()
+    async with parts_with_pods(cluster, tmp_path_factory.mktemp("pods"), countsAs=counts_as) as parts:
         yield parts
 
 

@@ -12,7 +12,18 @@ import pytest
 
 from bizrq.kube.client import Resource
 from bizrq.workloads.labels import LABEL
-from tests.reliability.routes import attempt, for_a_while, gone, has_running, may_operate, of_kind, owned, pod, web
+from tests.reliability.routes import (
+    attempt,
+    for_a_while,
+    gone,
+    has_running,
+    of_kind,
+    one_by_one,
+    operated,
+    owned,
+    pod,
+    web,
+)
 from tests.support.cluster import Cluster
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, LEADER_WORKER_SETS, PODS, Object
@@ -59,9 +70,7 @@ async def test_pods_below_one_of_those_that_a_stateful_set_makes_one_by_one(
     """They would take the part of those that its controller makes later."""
     if not cluster.is_real:
         pytest.skip("the sandbox's StatefulSets make all their pods at once")
-    made = of_kind(STATEFULSETS, web(tenant, 4, minReadySeconds=3600))
-    made["spec"]["podManagementPolicy"] = "OrderedReady"
-    await tenant.create(STATEFULSETS, made)
+    await tenant.create(STATEFULSETS, one_by_one(tenant))
     [first] = await tenant.running(1)
     for number in range(3):
         await attempt(tenant.create(PODS, below(pod(tenant, f"x{number}", label=None), first)))
@@ -94,12 +103,9 @@ async def test_below_a_pod_that_is_left(tenant: Tenant, live: LivePods, kind: Re
 
 async def test_a_chain_of_owners_that_is_longer_than_is_followed(tenant: Tenant, live: LivePods) -> None:
     """The pods of a LeaderWorkerSet make StatefulSets, whose pods make others."""
-    await may_operate(tenant, LEADER_WORKER_SETS)
     template = of_kind(STATEFULSETS, web(tenant, 1, label=None))["spec"]["template"]
-    metadata = {"name": "own", "namespace": tenant.name, "labels": {LABEL: tenant.name}}
     spec = {"replicas": 4, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template}}
-    made = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
-    uid = (await tenant.create(LEADER_WORKER_SETS, made))["metadata"]["uid"]
+    uid = await operated(tenant, LEADER_WORKER_SETS, spec)
     above = ("LeaderWorkerSet", "own", uid, LEADER_WORKER_SETS.api_version)
     for number in range(9):
         each = of_kind(STATEFULSETS, web(tenant, 1, name=f"s{number}", app=f"s{number}", label=None, cpu="1m"))

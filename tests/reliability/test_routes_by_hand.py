@@ -23,7 +23,7 @@ from tests.reliability.routes import (
     gone,
     has_running,
     may_operate,
-    of_kind,
+    one_by_one,
     owned,
     pod,
     ray_cluster,
@@ -82,10 +82,8 @@ async def test_a_large_pod_among_those_that_a_stateful_set_makes_one_by_one(
     """It waits an hour between two: a person makes the second, of three cores, and has it make the others."""
     if not cluster.is_real:
         pytest.skip("the sandbox's StatefulSets make all their pods at once")
-    label = None if is_labelled_later else tenant.name
-    made = of_kind(STATEFULSETS, web(tenant, 4, label=label, minReadySeconds=3600))
-    made["spec"]["podManagementPolicy"] = "OrderedReady"
-    uid = (await tenant.create(STATEFULSETS, made))["metadata"]["uid"]
+    made = await tenant.create(STATEFULSETS, one_by_one(tenant, None if is_labelled_later else ""))
+    uid = made["metadata"]["uid"]
     await tenant.running(1)
     second = owned(pod(tenant, "web-1", label=None, app="x"), "StatefulSet", "web", uid)
     second["spec"]["containers"][0]["resources"] = {part: {"cpu": "3"} for part in ("limits", "requests")}

@@ -11,7 +11,6 @@ import asyncio
 import pytest
 
 from bizrq.kube.client import Resource
-from bizrq.workloads.labels import LABEL
 from tests.e2e.rows import JOBSETS
 from tests.reliability.routes import (
     attempt,
@@ -19,33 +18,25 @@ from tests.reliability.routes import (
     has_running,
     may_operate,
     of_kind,
+    operated,
     owned,
     pod,
     ray_cluster,
     web,
 )
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object
+from tests.support.objects import MPIJOBS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object
 from tests.support.tenant import JOBS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MPIJOBS = Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
 TURNS = 3
-
-
-async def workload(tenant: Tenant, kind: Resource, spec: Object) -> str:
-    """Create a workload of the group; return its uid."""
-    await may_operate(tenant, kind)
-    metadata = {"name": "own", "namespace": tenant.name, "labels": {LABEL: tenant.name}}
-    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
-    return str((await tenant.create(kind, made))["metadata"]["uid"])
 
 
 async def test_jobs_of_a_job_set_are_held_and_others_made(tenant: Tenant, live: LivePods) -> None:
     """A finalizer keeps each Job that is deleted, and its pods run on."""
     template = {"spec": _indexed(tenant, "j")["spec"]}
-    uid = await workload(tenant, JOBSETS, {"replicatedJobs": [{"name": "j", "template": template}]})
+    uid = await operated(tenant, JOBSETS, {"replicatedJobs": [{"name": "j", "template": template}]})
     for number in range(TURNS):
         made = owned(_indexed(tenant, f"j{number}"), "JobSet", "own", uid, JOBSETS.api_version)
         made["metadata"]["finalizers"] = ["example.com/held"]
@@ -67,7 +58,7 @@ async def test_pods_and_a_job_below_one_workload(tenant: Tenant, live: LivePods,
     cluster = ray_cluster(tenant, "made", 2 if kind is RAYJOBS else 3)
     specs = {"MPIJob": {"mpiReplicaSpecs": roles}, "RayCluster": cluster["spec"]}
     specs["RayJob"] = {"rayClusterSpec": cluster["spec"], "entrypoint": "x"}
-    uid = await workload(tenant, kind, specs[kind.kind])
+    uid = await operated(tenant, kind, specs[kind.kind])
     above = (kind.kind, "own", uid, kind.api_version)
     if kind is RAYJOBS:
         await may_operate(tenant, RAYCLUSTERS)
@@ -87,7 +78,7 @@ async def test_pods_and_a_job_below_one_workload(tenant: Tenant, live: LivePods,
 async def test_many_clusters_below_one_service(tenant: Tenant) -> None:
     """A second one replaces the first, and is free meanwhile. Further ones replace nothing."""
     await may_operate(tenant, RAYCLUSTERS)
-    uid = await workload(tenant, RAYSERVICES, {"rayClusterConfig": ray_cluster(tenant, "own", 2)["spec"]})
+    uid = await operated(tenant, RAYSERVICES, {"rayClusterConfig": ray_cluster(tenant, "own", 2)["spec"]})
     for number in range(4):
         made = ray_cluster(tenant, f"c{number}", 2)
         made["metadata"]["labels"] = {}

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from tests.reliability.routes import (
+    SLOWLY,
     attempt,
     changed,
     for_a_while,
@@ -30,8 +31,6 @@ from tests.support.tenant import Tenant
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
-#: The rollout does not end, so that what is missing is divided among the versions.
-SLOWLY: Object = {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}
 
 
 def surge(most: int | str) -> Object:

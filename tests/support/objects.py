@@ -19,6 +19,7 @@ LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkerset
 RAYCLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 RAYJOBS = Resource("ray.io", "v1", "rayjobs", "RayJob")
 RAYSERVICES = Resource("ray.io", "v1", "rayservices", "RayService")
+MPIJOBS = Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 PODS = Resource("", "v1", "pods", "Pod")
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.support.objects import (
     DEPLOYMENTS,
+    MPIJOBS,
     OF_KIND,
     PODS,
     REPLICASETS,
@@ -23,13 +24,13 @@ from tests.support.objects import (
     template,
     tfjob,
 )
+from tests.support.tenant import JOBS
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 #: Of Kubernetes, and of an operator that is not listed.
 REPLICASET_CONTROLLER = {"username": "system:serviceaccount:kube-system:replicaset-controller"}
 OPERATOR = {"username": "system:serviceaccount:kubeflow:training-operator"}
 OF_REPLICA_SET: Object = {"apiVersion": REPLICASETS.api_version, "kind": "ReplicaSet"}
-JOBS, MPIJOBS = Resource("batch", "v1", "jobs", "Job"), Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
 TRAIN = "tfjobs.kubeflow.org/default/train"
 COLLECTOR = {"username": "system:serviceaccount:kube-system:generic-garbage-collector"}
 
