@@ -449,7 +449,8 @@ class Reconciler:
             measure_ahead(group.name, report.lines)
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
-            self._overlaps.set(group.name, rejections(group, report.counted, self._usage_cache.of(group.name)))
+            usage = self._usage_cache.of(group.name)
+            self._overlaps.set(group.name, rejections(group, report.counted, usage, self._cluster.registry))
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]

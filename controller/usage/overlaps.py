@@ -12,12 +12,14 @@ from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
 from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot
+from bizrq.workloads.kinds.declaration import REPLICA_SET
+from bizrq.workloads.kinds.registry import Registry
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 
 
-def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[str, str]:
+def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, registry: Registry) -> dict[str, str]:
     """Return the text of the rejection by the key of each object whose pods nobody may replace.
 
     A workload is among them while pods run besides those that it declares, or that it has left, and take some of what
@@ -29,13 +31,13 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage) -> dict[
         return found
     left = _left(usage)
     for line in usage.usages.values():
-        for keys, pods, amounts in _beside(line, left.get(line.place, {})):
+        for keys, pods, amounts in _beside(line, left.get(line.place, {}), registry):
             if lacking := sorted(name for name in counted.over if amounts.get(name, 0)):
                 found.update(dict.fromkeys(keys, _rejection(group, line.counted.slot, pods, lacking)))
     return found
 
 
-def _beside(line: WorkloadUsage, left: Resources) -> Iterator[tuple[list[str], str, Resources]]:
+def _beside(line: WorkloadUsage, left: Resources, registry: Registry) -> Iterator[tuple[list[str], str, Resources]]:
     """Yield the keys of what makes a workload's pods, the pods that run besides the declared ones, and what these cost.
 
     `left` is what the workload has left.
@@ -45,7 +47,11 @@ def _beside(line: WorkloadUsage, left: Resources) -> Iterator[tuple[list[str], s
         keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
         yield keys, _running_on(overlap), overlap.amounts
     if line.left is None and left:
-        yield [*line.makers, wire.version_key(slot.namespace, slot.name)], "those that it has left", left
+        kind = registry.of_slot(slot)
+        # Another workload of that name may make versions.
+        is_versioned = kind is not None and REPLICA_SET in kind.creates
+        keys = [*line.makers, *([wire.version_key(slot.namespace, slot.name)] if is_versioned else ())]
+        yield keys, "those that it has left", left
 
 
 def _left(usage: GroupUsage) -> dict[str, Resources]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from bizrq.api.group import GroupObject, ObjectMeta
+from bizrq.builtin import builtin_registry
 from bizrq.quota.recount import CountedObject, Recount
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
@@ -31,13 +32,19 @@ def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, str]:
     for line in lines:
         usage.put(line.counted.uid, line)
     counted = Recount({}, {}, (), (), {}, dict(over), ())
-    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage)
+    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage, builtin_registry())
 
 
 def test_what_stands_gets_no_pods_in_place_of_those_that_it_has_left():
     found = rejected(CPU, STANDS, left_by("Deployment/team-a/web"))
     why = "deployments.apps/team-a/web has pods that run on: those that it has left"
     assert found == dict.fromkeys(("w", "r", "team-a.web"), f"exceeded quota: nlp, of limits.cpu; {why}")
+
+
+def test_a_deployment_of_the_name_of_what_stands_is_not_meant():
+    place, slot = "StatefulSet/team-a/web", Slot("statefulsets.apps", "team-a", "web")
+    stands = WorkloadUsage(CountedObject(slot, "s", CPU), makers=("s",), place=place)
+    assert rejected(CPU, stands, left_by(place)).keys() == {"s"}
 
 
 @pytest.mark.parametrize(
