@@ -65,6 +65,17 @@ class _Write(NamedTuple):
     new: Object | None
 
 
+class _Priced(NamedTuple):
+    """Who pays for a Deployment and what that asks `before`; the Deployment's own demand, that of each older version in
+    its place, and the cost of the pods that are left `beside`."""
+
+    payer: PayingOwner
+    before: Demand
+    template: Demand
+    older: Sequence[Demand]
+    beside: Resources
+
+
 class VersionHandler:
     """The webhook for what people do to the ReplicaSets of Deployments, and for what their controller raises."""
 
@@ -200,45 +211,49 @@ class VersionHandler:
 
         Raises Malformed, ApiError, Unreachable.
         """
-        context = self._context
         versions = [version_of(deployment, obj) for obj in taken.versions]
-        counted: list[tuple[PayingOwner, Demand, Demand, list[Demand], Resources]] = []
+        workloads = [each.workload for each in versions]
 
-        def count(known: Lookup) -> None:
-            counted.clear()
-            payer = self._payer(deployment, known)
-            adapter = context.registry.of(payer.obj) if payer is not None else None
-            if payer is None or adapter is None:
-                return
-            template, *older = (
-                self._child(obj, payer.obj, known) for obj in (deployment, *(each.workload for each in versions))
-            )
-            beside = total(self._child(pod, payer.obj, known).resources for pod in left)
-            counted.append((payer, stored_demand(context, payer.obj, adapter, known), template, older, beside))
+        def price(known: Lookup) -> _Priced | None:
+            return self._price(deployment, workloads, left, known)
 
-        lookup = await context.resolver.resolve(count, deadline.seconds_left())
-        if not counted:
+        lookup = await self._context.resolver.resolve(price, deadline.seconds_left())
+        priced = price(lookup)
+        slot = slot_of(self._context, priced.payer.obj) if priced is not None else None
+        if priced is None or slot is None:
             return Decided(Granted(), lookup)
-        payer, before, template, older, beside = counted[0]
-        slot, more = slot_of(context, payer.obj), add(instead_of(template, older, taken.pods), beside)
-        if slot is None or not more:
+        before, payer = priced.before.resources, priced.payer
+        more = add(instead_of(priced.template, priced.older, taken.pods), priced.beside)
+        if not more:
             return Decided(Granted(), lookup)
         uid, version = target_version(write.request, write.old, write.old)
         charge = Charge(
             slot=slot,
             uid=uid,
             resource_version=version,
-            demand=add(before.resources, more),
-            before=before.resources,
+            demand=add(before, more),
+            before=before,
             is_new=True,
-            pending_write=slot_of(context, write.old),
-            read_versions=read_versions(context, (), lookup, [payer.obj, *made]),
+            pending_write=slot_of(self._context, write.old),
+            read_versions=read_versions(self._context, (), lookup, [payer.obj, *made]),
             generation=generation_of(write.old),
         )
         if versions:
-            charge = explained(charge, beside, versions, older)
+            charge = explained(charge, priced.beside, versions, priced.older)
         why = "which makes others in place of what is left" if left else "of which an older version takes over"
         return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(deployment)}, {why}")])
+
+    def _price(
+        self, deployment: Object, versions: Sequence[Object], left: Sequence[Object], lookup: Lookup
+    ) -> _Priced | None:
+        """Return what a Deployment, its older versions and what is left of it cost; None where no group pays."""
+        payer = self._payer(deployment, lookup)
+        adapter = self._context.registry.of(payer.obj) if payer is not None else None
+        if payer is None or adapter is None:
+            return None
+        template, *older = (self._child(obj, payer.obj, lookup) for obj in (deployment, *versions))
+        beside = total(self._child(pod, payer.obj, lookup).resources for pod in left)
+        return _Priced(payer, stored_demand(self._context, payer.obj, adapter, lookup), template, older, beside)
 
     def _payer(self, deployment: Object, lookup: Lookup) -> PayingOwner | None:
         """Return who pays for what the Deployment makes; None where no group does, or one that is left."""
