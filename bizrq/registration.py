@@ -375,6 +375,7 @@ def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[We
         *_grown(registry, changed, managed),
         *_leaving(registry, managed),
         *_giving_way(registry, managed),
+        *_deleted(registry, managed),
         *_edited(registry, managed),
         *_added(registry, managed),
         *_annotated(settings, managed),
@@ -452,6 +453,26 @@ def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     return [Webhook("versions", VERSIONS, rules, conditions, managed, fails_open=True)]
 
 
+def _deleted(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
+    """Review what people delete of what makes pods below a workload: it may leave these, and others come in its place.
+
+    ReplicaSets of Deployments are reviewed in `versions`. Fails open: the recount counts what is left.
+    """
+    rules = [
+        _rule(each.group, list(each.versions), [each.plural], ["DELETE"], "Namespaced")
+        for each in registry.made
+        if each.group_kind != POD
+    ]
+    if not rules:
+        return []
+    makers = [each for each in (*registry.makers, *registry.passing) if each.group_kind != DEPLOYMENT]
+    conditions = [
+        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
+    ]
+    return [Webhook("deleted", VERSIONS, rules, conditions, managed, fails_open=True)]
+
+
 def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review what somebody edits of the kinds that workloads make, as for `/scale`.
 
@@ -471,12 +492,11 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     Few of these have a label of their own, and the group of their owner pays for them. Fails open: the recount counts
     what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
     """
-    makers, grown = registry.makers, _kinds_that_grow(registry)
+    grown = _kinds_that_grow(registry)
     rules = [_written(each) for each in registry.made if each.group_kind not in grown]
     if not rules:
         return []
-    # What is below a pod may be paid for by what made the pod.
-    makers = (*makers, *(each for each in registry.charged if each.passes))
+    makers = (*registry.makers, *registry.passing)
     conditions = [
         # Kubernetes' controllers adopt whatever matches, and nobody may have paid for it.
         {"name": "adopted-or-not-by-kubernetes", "expression": f"request.operation == 'UPDATE' || !{BUILT_IN}"},

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from bizrq.units.quantity import NANO
-from bizrq.units.resources import Resources, add, growth, larger, total
+from bizrq.units.resources import Resources, add, growth, larger, restrict, total
 from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
@@ -118,7 +118,7 @@ class PodCharges:
             # Pods that are there already count by themselves.
             fresh = [pod for pod in held if stage(pod.life, now, awaited=pod.awaited) is Stage.FRESH]
             there = add(cost_of(fresh), self._stayed(workload, below, lookup))
-            between = growth(between, growth(there, demand.resources))
+            between = restrict(between, growth(add(demand.resources, between), there))
         asked = larger(earlier, add(demand.resources, between)) if earlier or between else demand.resources
         # An earlier demand covers the pods that are missing of a smaller one.
         missing = {} if earlier else least_pod(demand)

@@ -25,7 +25,7 @@ from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, informers_below
 from controller.usage.claim_payers import ClaimPayers
-from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
+from controller.usage.excess import ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
 from controller.watch.cluster import AHEAD, Cluster, Object, patience
 
@@ -213,7 +213,7 @@ class WorkloadCosts:
     async def _now(self, adapter: Adapter, obj: Object) -> _Count:
         """Count a workload and what is below it, all as of the moment of return.
 
-        A finished workload costs what its live pods cost. Raises ApiError, Unreachable.
+        A finished workload costs what its live pods and what stands below it cost. Raises ApiError, Unreachable.
         """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
@@ -282,8 +282,8 @@ class WorkloadCosts:
         below = gather(self._cluster, adapter, obj)
         group = self._cluster.ownership.group_of(obj)
         hold = self._hold(adapter, obj, group, demand.resources, below, ended=ended)
-        # What has ended is charged for its live pods only.
-        between = NO_EXCESS if ended else self._excess.of(adapter, obj, below, demand.resources, lookup)
+        # Of what has ended, the live pods are charged, and what stands below it and may make others.
+        between = self._excess.of(adapter, obj, below, demand.resources, lookup)
         # What asked for more in another group is held there (`controller.usage.stays`).
         counts = hold.counts if hold.group == group else demand.resources
         # A controller that lags may make pods for the earlier demand besides those that are ending.
@@ -295,7 +295,7 @@ class WorkloadCosts:
             again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _lag(obj) - self._clock())))
         elif hold.is_behind:
             again.append(self._now_ms() + 1000)
-        own = charge if ended else demand.resources
+        own = found.weighed.runs if ended else demand.resources
         cost = WorkloadCost(
             hold.lags is not None and not hold.is_behind,
             own,

@@ -7,7 +7,9 @@ group. No operator runs.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+import orjson
 import pytest
 
 from bizrq.kube.client import Resource
@@ -25,7 +27,7 @@ from tests.reliability.routes import (
     web,
 )
 from tests.support.live_pods import LivePods
-from tests.support.objects import MPIJOBS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object
+from tests.support.objects import MPIJOBS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object, raycluster, rayjob
 from tests.support.tenant import JOBS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,6 +50,29 @@ async def test_jobs_of_a_job_set_are_held_and_others_made(tenant: Tenant, live: 
     finally:
         for number in range(TURNS):
             await attempt(tenant.patch(JOBS, f"j{number}", {"metadata": {"finalizers": None}}))
+
+
+async def _by_default(tenant: Tenant, name: str) -> None:
+    await attempt(tenant.client.request("DELETE", JOBS.path(tenant.name, name), body=orjson.dumps({})))
+
+
+async def _by_option(tenant: Tenant, name: str) -> None:
+    await attempt(tenant.delete(JOBS, name, "Orphan"))
+
+
+@pytest.mark.parametrize("leaves", [_by_default, _by_option])
+async def test_jobs_of_a_job_set_leave_their_pods_and_others_are_made(
+    tenant: Tenant, live: LivePods, leaves: Callable[[Tenant, str], Awaitable[None]]
+) -> None:
+    template = {"spec": _indexed(tenant, "j")["spec"]}
+    uid = await operated(tenant, JOBSETS, {"replicatedJobs": [{"name": "j", "template": template}]})
+    for number in range(TURNS):
+        made = owned(_indexed(tenant, f"j{number}"), "JobSet", "own", uid, JOBSETS.api_version)
+        await attempt(tenant.create(JOBS, made))
+        await for_a_while(lambda number=number: has_running(tenant, 4 * number + 4), 3)
+        await leaves(tenant, f"j{number}")
+        await asyncio.sleep(1)
+    await live.settled()
 
 
 @pytest.mark.parametrize("kind", [MPIJOBS, RAYCLUSTERS, RAYJOBS], ids=lambda each: each.kind)
@@ -90,6 +115,35 @@ async def test_many_clusters_below_one_service(tenant: Tenant) -> None:
             await attempt(tenant.create(PODS, owned(pod(tenant, f"x{number}-{each}", label=None), *of)))
         await asyncio.sleep(2)
     assert await tenant.live() <= 6
+
+
+@pytest.mark.parametrize("how", ["ended", "suspended", "another cluster"])
+async def test_a_cluster_grows_below_a_job_that_asks_for_nothing(tenant: Tenant, live: LivePods, how: str) -> None:
+    """KubeRay keeps the cluster of a job that has ended, unless the job says otherwise."""
+    await may_operate(tenant, RAYJOBS)
+    made = rayjob("job", tenant.name, 1, namespace=tenant.name)
+    made["spec"] |= {"submissionMode": "HTTPMode"}
+    job = await tenant.create(RAYJOBS, made)
+    cluster = raycluster("c", 1, job)
+    cluster["metadata"]["namespace"] = tenant.name
+    stored = await tenant.admin.create(RAYCLUSTERS, cluster)
+    await asyncio.sleep(1)
+    if how == "ended":
+        status = {"status": {"jobDeploymentStatus": "Complete"}}
+        await tenant.admin.patch(RAYJOBS, "job", status, namespace=tenant.name, subresource="status")
+    elif how == "suspended":
+        await tenant.patch(RAYJOBS, "job", {"spec": {"suspend": True}})
+    else:
+        await tenant.patch(RAYJOBS, "job", {"spec": {"clusterSelector": {"ray.io/cluster": "c"}}})
+    await asyncio.sleep(2)
+    groups = stored["spec"]["workerGroupSpecs"]
+    groups[0]["replicas"] = 12
+    assert await attempt(tenant.patch(RAYCLUSTERS, "c", {"spec": {"workerGroupSpecs": groups}}))
+    of = ("RayCluster", "c", stored["metadata"]["uid"], RAYCLUSTERS.api_version)
+    for number in range(12):
+        await attempt(tenant.create(PODS, owned(pod(tenant, f"w{number}", label=None), *of)))
+    await for_a_while(lambda: has_running(tenant, 12), 5)
+    await live.settled()
 
 
 def _indexed(tenant: Tenant, name: str) -> Object:

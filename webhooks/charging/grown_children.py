@@ -19,10 +19,10 @@ from bizrq.units.resources import growth
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
+from bizrq.workloads.demand.owner_allowance import child_demand, countable_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup, Reference, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of
-from bizrq.workloads.pods.roles import has_ended
 from webhooks.charging.charges import (
     Charges,
     Decided,
@@ -156,9 +156,12 @@ class GrownChildren:
         others = [stored_demand(context, sibling, adapter, lookup) for sibling in family.siblings]
         after = counting.with_children(own, [*others, mine], maker, context.config)
         before = counting.with_children(own, [*others, was] if old else others, maker, context.config)
-        if has_ended(family.stored, maker):
-            # It is charged for the pods that are left of it, which are not counted here.
+        if not own.roles:
+            # It is suspended or has ended, and covers nothing: each of them is charged by itself.
+            after = child_demand(new, adapter, family.stored, lookup, context.config)
             before = NO_DEMAND
+            if old is not None:
+                before = countable_demand(old, adapter, family.stored, lookup, context.config)
         metadata = family.stored["metadata"]
         charge = Charge(
             slot=Slot(maker.resource, metadata["namespace"], metadata["name"]),

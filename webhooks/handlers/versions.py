@@ -1,10 +1,11 @@
-"""Admission of ReplicaSets of which a Deployment's controller makes more pods than the Deployment is charged for.
+"""Admission of writes below a workload after which its controller makes more pods than the workload is charged for.
 
-Where the version that runs is deleted, leaves, or is scaled down below a paused Deployment, an older one takes over.
-Where a version is deleted without its pods, others come in their place. This file alone decides which such writes are
-charged for that: they declare nothing, but pods come of them. And what the controller raises itself, of what it has
-adopted or by notes that anybody can write, has to fit beyond what the Deployment is charged for. The registration fails
-open, and so does this where something cannot be read: the recount counts what comes.
+Where the version of a Deployment that runs is deleted, leaves, or is scaled down below a paused one, an older version
+takes over. Where a version, or another child of a workload, is deleted without its pods, others come in their place.
+This file alone decides which such writes are charged for that: they declare nothing, but pods come of them. And what a
+Deployment's controller raises itself, of what it has adopted or by notes that anybody can write, has to fit beyond what
+the Deployment is charged for. The registration fails open, and so does this where something cannot be read: the recount
+counts what comes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Granted, Verdict
-from bizrq.store.reference_resolver import resource_of
+from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, add, total
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.demand.owner_allowance import countable_demand
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, JOB, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
 from bizrq.workloads.ownership.lives import Stage, life_of, stage
@@ -58,7 +59,7 @@ Object = dict[str, Any]
 
 
 class _Write(NamedTuple):
-    """A write of a ReplicaSet; `new` is None for a deletion."""
+    """A write of a ReplicaSet, or of another child of a workload; `new` is None for a deletion."""
 
     request: Request
     old: Object
@@ -77,7 +78,9 @@ class _Priced(NamedTuple):
 
 
 class VersionHandler:
-    """The webhook for what people do to the ReplicaSets of Deployments, and for what their controller raises."""
+    """The webhook for what people do to the ReplicaSets of Deployments, for what their controller raises, and for what
+    people delete below a workload.
+    """
 
     def __init__(self, context: Context, charger: Charger, payers: Payers, owner_trust: OwnerTrust) -> None:
         self._context = context
@@ -87,7 +90,10 @@ class VersionHandler:
         self._older = OlderVersions(context)
 
     async def admit(self, request: Request, deadline: Deadline) -> Verdict:
-        """Return the verdict on an UPDATE or DELETE of a ReplicaSet or of its `/scale`. Raises Malformed."""
+        """Return the verdict on an UPDATE of a ReplicaSet or of its `/scale`, or on the DELETE of a child.
+
+        Raises Malformed.
+        """
         try:
             write = await self._write(request, deadline)
             if write is None:
@@ -95,9 +101,7 @@ class VersionHandler:
             count = partial(self._raised if is_controller(request.user_info, ()) else self._count, write, deadline)
             return await self._charger.charge(request, await count(), deadline, count)
         except (ApiError, Unreachable) as error:
-            log.warning(
-                "allowed unseen: its Deployment could not be read", subject=subject_of(request), error=str(error)
-            )
+            log.warning("allowed unseen: its owner could not be read", subject=subject_of(request), error=str(error))
             return Granted()
 
     async def _write(self, request: Request, deadline: Deadline) -> _Write | None:
@@ -105,11 +109,12 @@ class VersionHandler:
 
         Raises Malformed, ApiError, Unreachable.
         """
-        adapter = self._context.registry.by_kind(*REPLICA_SET)
-        if adapter is None or request.old_object is None:
-            return None
         if request.sub_resource != "scale":
-            return _Write(request, request.old_object, request.object if request.operation == "UPDATE" else None)
+            new = request.object if request.operation == "UPDATE" else None
+            return _Write(request, request.old_object, new) if request.old_object is not None else None
+        adapter = self._context.registry.by_kind(*REPLICA_SET)
+        if adapter is None:
+            return None
         with suppress(NotFound):
             stored = await self._context.client.get(
                 resource_of(adapter), request.name, request.namespace, timeout=deadline.seconds_left()
@@ -143,18 +148,20 @@ class VersionHandler:
 
     async def _count(self, write: _Write, deadline: Deadline) -> Counted:
         """Count what comes of the write as everything is stored now. Raises Malformed, ApiError, Unreachable."""
-        deployment = await self._owner(write, deadline)
-        if deployment is None or is_going(deployment):
+        if write.new is None and self._owner_trust.is_trusted(write.request):
+            return Decided(Granted())
+        owner = await self._owner(write, deadline)
+        if owner is None or is_going(owner):
             return Decided(Granted())
         left = await self._left_pods(write, deadline) if write.new is None else []
-        taken, made = await self._taken_over(write, deployment, deadline)
+        taken, made = Takeover(), list[Object]()
+        if reference_of(owner)[:2] == DEPLOYMENT:
+            taken, made = await self._taken_over(write, owner, deadline)
         if not taken.pods and not left:
             return Decided(Granted())
-        return await self._charge(write, deployment, taken, made, left, deadline)
+        return await self._charge(write, owner, taken, made, left, deadline)
 
-    async def _taken_over(
-        self, write: _Write, deployment: Object, deadline: Deadline
-    ) -> tuple[Takeover, Sequence[Object]]:
+    async def _taken_over(self, write: _Write, deployment: Object, deadline: Deadline) -> tuple[Takeover, list[Object]]:
         """Return what takes over by the write, and the Deployment's ReplicaSets. Raises ApiError, Unreachable.
 
         A controller only scales what there is while the Deployment is paused, or was until it sees that. It also scales
@@ -162,7 +169,7 @@ class VersionHandler:
         """
         is_noted = write.new is not None and notes_of(write.new) != notes_of(write.old)
         if not (bool(deployment["spec"].get("paused")) or not has_observed(deployment) or is_noted):
-            return Takeover(), ()
+            return Takeover(), []
         uid, own, new = deployment["metadata"]["uid"], write.old["metadata"].get("uid"), write.new
         made = await self._older.replica_sets(deployment, uid, deadline)
         others = [obj for obj in made if obj["metadata"]["uid"] != own]
@@ -171,7 +178,7 @@ class VersionHandler:
         return (Takeover(), made) if taken == takeover(deployment, made) else (taken, made)
 
     async def _left_pods(self, write: _Write, deadline: Deadline) -> list[Object]:
-        """Return the pods that run on without a ReplicaSet that is deleted. Raises ApiError, Unreachable.
+        """Return the pods that run on without what made them, which is deleted. Raises ApiError, Unreachable.
 
         The garbage collector keeps those that have another owner, too.
         """
@@ -186,36 +193,37 @@ class VersionHandler:
         ]
 
     async def _owner(self, write: _Write, deadline: Deadline) -> Object | None:
-        """Return the Deployment that a stored ReplicaSet names, as it is stored. Raises ApiError, Unreachable."""
-        adapter, reference = self._context.registry.by_kind(*DEPLOYMENT), controller_of(write.old["metadata"])
-        if adapter is None or reference is None:
+        """Return what a stored child names as its controller, as it is stored. Raises ApiError, Unreachable."""
+        reference = controller_of(write.old["metadata"])
+        if reference is None:
             return None
-        if (group_and_version(reference.get("apiVersion"))[0], reference.get("kind")) != DEPLOYMENT:
-            return None
-        with suppress(NotFound):
-            name, timeout = str(reference.get("name")), deadline.seconds_left()
-            found = await self._context.client.get(resource_of(adapter), name, write.request.namespace, timeout=timeout)
-            return found if found["metadata"]["uid"] == reference.get("uid") else None
+        group, _ = group_and_version(reference.get("apiVersion"))
+        adapter = self._context.registry.by_kind(group, str(reference.get("kind")))
+        for resource in resources_of(adapter) if adapter is not None else ():
+            with suppress(NotFound):
+                name, timeout = str(reference.get("name")), deadline.seconds_left()
+                found = await self._context.client.get(resource, name, write.request.namespace, timeout=timeout)
+                return found if found["metadata"]["uid"] == reference.get("uid") else None
         return None
 
     async def _charge(
         self,
         write: _Write,
-        deployment: Object,
+        owner: Object,
         taken: Takeover,
         made: Sequence[Object],
         left: Sequence[Object],
         deadline: Deadline,
     ) -> Counted:
-        """Charge who pays for the Deployment with what its pods cost more, and with those that are `left`.
+        """Charge who pays for the owner with what its pods cost more, and with those that are `left`.
 
         Raises Malformed, ApiError, Unreachable.
         """
-        versions = [version_of(deployment, obj) for obj in taken.versions]
+        versions = [version_of(owner, obj) for obj in taken.versions]
         workloads = [each.workload for each in versions]
 
         def price(known: Lookup) -> _Priced | None:
-            return self._price(deployment, workloads, left, known)
+            return self._price(owner, workloads, left, known)
 
         lookup = await self._context.resolver.resolve(price, deadline.seconds_left())
         priced = price(lookup)
@@ -241,42 +249,44 @@ class VersionHandler:
         if versions:
             charge = explained(charge, priced.beside, versions, priced.older)
         why = "which makes others in place of what is left" if left else "of which an older version takes over"
-        return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(deployment)}, {why}")])
+        return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(owner)}, {why}")])
 
     def _price(
-        self, deployment: Object, versions: Sequence[Object], left: Sequence[Object], lookup: Lookup
+        self, owner: Object, versions: Sequence[Object], left: Sequence[Object], lookup: Lookup
     ) -> _Priced | None:
-        """Return what a Deployment, its older versions and what is left of it cost; None where no group pays."""
-        payer = self._payer(deployment, lookup)
+        """Return what an owner, its older versions and what is left of it cost; None where no group pays."""
+        payer = self._payer(owner, lookup)
         adapter = self._context.registry.of(payer.obj) if payer is not None else None
         if payer is None or adapter is None:
             return None
-        template, *older = (self._child(obj, payer.obj, lookup) for obj in (deployment, *versions))
+        template, *older = (self._child(obj, payer.obj, lookup) for obj in (owner, *versions))
         beside = total(self._child(pod, payer.obj, lookup).resources for pod in left)
         return _Priced(payer, stored_demand(self._context, payer.obj, adapter, lookup), template, older, beside)
 
-    def _payer(self, deployment: Object, lookup: Lookup) -> PayingOwner | None:
-        """Return who pays for what the Deployment makes; None where no group does, or one that is left."""
-        owner = self._payers.owner(deployment, lookup)
-        if owner is not None or self._payers.of_stored(deployment, lookup) is not None:
-            return owner
-        group = charged_group(deployment, self._context.registry, lookup)
-        return PayingOwner(deployment, group) if group is not None else None
+    def _payer(self, owner: Object, lookup: Lookup) -> PayingOwner | None:
+        """Return who pays for what the owner makes; None where no group does, or one that is left."""
+        above = self._payers.owner(owner, lookup)
+        if above is not None or self._payers.of_stored(owner, lookup) is not None:
+            return above
+        group = charged_group(owner, self._context.registry, lookup)
+        return PayingOwner(owner, group) if group is not None else None
 
     def _child(self, obj: Object, payer: Object, lookup: Lookup) -> Demand:
-        """Return what a Deployment asks for, with the payer's models; nothing where that cannot be counted."""
+        """Return what an object asks for, with the payer's models; nothing where that cannot be counted."""
         adapter = self._context.registry.of(obj)
         return countable_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
 
 
 def _leaves_pods(write: _Write) -> bool:
-    """Return True for a deletion without the pods: by its options, or by a finalizer where these do not say.
+    """Return True for a deletion without the pods: by its options, else by a finalizer, else by the kind.
 
-    Source: kubernetes staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go, shouldOrphanDependents.
+    Source: kubernetes staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go, shouldOrphanDependents;
+    pkg/registry/batch/job/strategy.go, DefaultGarbageCollectionPolicy.
     """
     options = write.request.options or {}
     if options.get("orphanDependents") is not None:
         return options["orphanDependents"] is True
     if options.get("propagationPolicy") is not None:
         return options["propagationPolicy"] == "Orphan"
-    return "orphan" in (write.old["metadata"].get("finalizers") or ())
+    said = [each for each in write.old["metadata"].get("finalizers") or () if each in ("orphan", "foregroundDeletion")]
+    return said[0] == "orphan" if said else reference_of(write.old)[:2] == JOB

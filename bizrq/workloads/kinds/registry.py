@@ -93,6 +93,11 @@ class Registry:
         return tuple(a for a in self.charged if a.pays and a.creates)
 
     @cached_property
+    def passing(self) -> tuple[Adapter, ...]:
+        """The charged kinds below which another may pay: what made a pod may pay for what the pod makes."""
+        return tuple(a for a in self.charged if a.passes)
+
+    @cached_property
     def made(self) -> tuple[Adapter, ...]:
         """The charged kinds that the makers make."""
         kinds = set[GroupKind]().union(*(a.creates for a in self.makers))

@@ -171,7 +171,8 @@ def test_scaled_to_nothing_and_back_counts_both(memory: Memory) -> None:
 
 def test_a_template_shrunk_to_nothing_counts_what_runs(memory: Memory) -> None:
     web, _ = web_with(memory, 4)
-    web = observed(memory, web, 2, template=template("1m"), paused=True)
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    web = observed(memory, web, 2, template=template("1m"), paused=True, strategy=strategy)
     newer = memory.put(replica_set("web-2", 1, "1m"), web)
     deleted(memory, run(memory, "old", memory.put(replica_set("web-1", 4), web)))
     # One pod of 1m is missing.
@@ -407,6 +408,15 @@ def test_replica_sets_of_a_surge_that_was_lowered_cost_what_their_pods_do(memory
     assert memory.charge(web) == 5
     memory.wait(600)
     assert memory.charge(web) == 10
+
+
+def test_what_a_replica_set_asks_for_counts_until_all_its_pods_are_there(memory: Memory) -> None:
+    web, below = web_with(memory)
+    memory.put({**below, "spec": {**below["spec"], "replicas": 9}}, web)
+    for number in range(4):
+        assert memory.charge(web) == 9
+        run(memory, f"more-{number}", below)
+    assert memory.charge(web) == 9
 
 
 def test_a_job_frees_what_its_status_says(memory: Memory) -> None:
