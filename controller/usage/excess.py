@@ -14,7 +14,7 @@ from typing import Any
 from bizrq.units import quantity, resources
 from bizrq.units.resources import Resources
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.owner_allowance import allowance, countable_demand, excess
+from bizrq.workloads.demand.owner_allowance import allowance, child_demand_at_least, excess
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.ownership.takeover import takeover
@@ -45,7 +45,7 @@ class ExcessUsage:
     def of(self, adapter: Adapter, workload: Object, below: Below, charged: Resources, lookup: Lookup) -> Excess:
         """Return what the objects below a workload ask for beyond what it is `charged`.
 
-        A child that cannot be counted adds nothing, nor does one that is being deleted. Raises nothing.
+        A child that is being deleted adds nothing. Raises nothing.
 
         From the lowest owners upwards: each owner has an allowance, which is what it asks for, plus its surge while one
         child replaces another. What its children ask for beyond that is its own excess. That of the owners below first
@@ -80,13 +80,13 @@ class ExcessUsage:
         return Excess(more, "; ".join(findings)) if more else NO_EXCESS
 
     def child_cost(self, child: Object, pays: Object) -> Resources:
-        """Return what one child of the payer asks for by itself. Nothing where it cannot be counted."""
+        """Return what one child of the payer asks for by itself, as far as that can be counted."""
         adapter = self._cluster.registry.of(child)
         return self.cost(child, adapter, pays, self._cluster.resolver.cached_lookup) if adapter is not None else {}
 
     def cost(self, child: Object, adapter: Adapter, pays: Object, lookup: Lookup) -> Resources:
-        """Return what a child of the payer asks for. Nothing where it cannot be counted."""
-        return countable_demand(child, adapter, pays, lookup, self._config).resources
+        """Return what a child of the payer asks for, as far as that can be counted."""
+        return child_demand_at_least(child, adapter, pays, lookup, self._config).resources
 
     def _asks(self, child: Object, adapter: Adapter, pays: Object, lookup: Lookup) -> Resources:
         """Return what a child asks for; one that is being deleted asks for nothing."""

@@ -7,10 +7,11 @@ so the usage of one spec on one device model is computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import structlog
 
 from bizrq.units.resources import Resources, growth, larger, subtract_floor
@@ -108,8 +109,15 @@ class ObservedUsage:
     def cost(self, pod: Pod, payer: Object | None) -> Resources:
         """Return what a running pod occupies without its claims: as declared or resized, and as its node shows.
 
-        Raises Malformed.
+        Where its own labels cannot be counted, those of its payer are, or none. Raises Malformed.
         """
+        unlabelled = msgspec.structs.replace(pod, labels={}, selected={})
+        for each, above in ((pod, payer), (unlabelled, payer)):
+            with suppress(Malformed):
+                return self._cost(each, above)
+        return self._cost(unlabelled, None)
+
+    def _cost(self, pod: Pod, payer: Object | None) -> Resources:
         bare = pod.plain()
         bare["spec"] = {key: value for key, value in bare["spec"].items() if key != "resourceClaims"}
         bare["status"] = {key: part for key, part in bare["status"].items() if key in resize.TOLD}

@@ -7,6 +7,7 @@ This file alone decides when a smaller demand is believed, and at what an uncoun
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -234,7 +235,7 @@ class WorkloadCosts:
                 # A demand that could not be counted raises again.
                 count(lookup)
         except Malformed as error:
-            demand = self._last.get(uid, counting.NO_DEMAND)
+            demand = self._last.get(uid) or self._at_least(adapter, obj, lookup)
             return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked)))
         demand, found = counted[0]
         if not has_ended(obj, adapter):
@@ -243,6 +244,12 @@ class WorkloadCosts:
         unreadable = "; ".join(demand.unreadable)
         cost = msgspec.structs.replace(found.cost, settled=settled, unreadable=unreadable, asked=tuple(asked))
         return found._replace(cost=cost)
+
+    def _at_least(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
+        """Return what a workload asks for that could never be counted, as far as it can be. Raises nothing."""
+        with contextlib.suppress(Malformed):
+            return counting.demand_at_least(obj, adapter, {}, lookup, self._config)
+        return counting.NO_DEMAND
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """Return what a workload asks for, with children that may grow beyond it. Raises Malformed.

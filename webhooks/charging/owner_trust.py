@@ -26,7 +26,14 @@ from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand, least_pod
-from bizrq.workloads.demand.owner_allowance import allowance, child_demand, countable_demand, excess, responsible_owner
+from bizrq.workloads.demand.owner_allowance import (
+    allowance,
+    child_demand,
+    child_demand_at_least,
+    countable_demand,
+    excess,
+    responsible_owner,
+)
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
@@ -409,14 +416,14 @@ class OwnerTrust:
         return _Siblings({uid: cost for uid, cost in costs.items() if cost}, names, min(revisions))
 
     def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
-        """Return what a stored child costs: nothing if it is another owner's, or cannot be counted.
+        """Return what a stored child costs: nothing if it is another owner's.
 
         A pod that is being deleted ends. What makes pods keeps them as long as something holds it.
         """
         is_ending = kind.group_kind == POD and item["metadata"].get("deletionTimestamp")
         if is_ending or not self._is_child(family, item, lookup):
             return {}
-        return countable_demand(item, kind, family.pays, lookup, self._context.config).resources
+        return child_demand_at_least(item, kind, family.pays, lookup, self._context.config).resources
 
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
         found = responsible_owner(obj, self._context.registry, lookup)

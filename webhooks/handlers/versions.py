@@ -25,7 +25,7 @@ from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, add, total
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
-from bizrq.workloads.demand.owner_allowance import countable_demand
+from bizrq.workloads.demand.owner_allowance import child_demand_at_least
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, JOB, REPLICA_SET
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
@@ -272,9 +272,13 @@ class VersionHandler:
         return PayingOwner(owner, group) if group is not None else None
 
     def _child(self, obj: Object, payer: Object, lookup: Lookup) -> Demand:
-        """Return what an object asks for, with the payer's models; nothing where that cannot be counted."""
+        """Return what an object asks for, with the payer's models, as far as that can be counted."""
         adapter = self._context.registry.of(obj)
-        return countable_demand(obj, adapter, payer, lookup, self._context.config) if adapter is not None else NO_DEMAND
+        return (
+            child_demand_at_least(obj, adapter, payer, lookup, self._context.config)
+            if adapter is not None
+            else NO_DEMAND
+        )
 
 
 def _leaves_pods(write: _Write) -> bool:

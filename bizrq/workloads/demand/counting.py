@@ -119,6 +119,29 @@ def adapter_of(obj: dict[str, Any], registry: Registry) -> Adapter:
 
 def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: CountingConfig) -> Demand:
     """Return the demand of an object regardless of its owners. Raises Malformed."""
+    return _own_demand(obj, adapter, lookup, config)
+
+
+def demand_at_least(
+    obj: dict[str, Any], adapter: Adapter, payer: Mapping[str, Any], lookup: Lookup, config: CountingConfig
+) -> Demand:
+    """Return the demand of a stored object as far as it can be counted: its pods may run, and are never free.
+
+    `payer` has the labels of who pays for it: they name the models where its own cannot be. Raises Malformed where not
+    even its pods can be read.
+    """
+
+    return _own_demand(obj, adapter, lookup, config, payer)
+
+
+def _own_demand(
+    obj: dict[str, Any],
+    adapter: Adapter,
+    lookup: Lookup,
+    config: CountingConfig,
+    payer: Mapping[str, Any] | None = None,
+) -> Demand:
+    """Return the demand of an object; with the labels of a `payer`, as far as it can be counted."""
     if has_ended(obj, adapter):
         return NO_DEMAND
     total: dict[str, int] = {f"count/{adapter.resource}": NANO}
@@ -136,16 +159,15 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
     for pods in sets:
         unreadable += grace_problem(pods.spec, pods.path)
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)
-        per_pod = charged_cost(cost, pods, around)
+        per_pod = charged_cost(cost, pods, around) if payer is None else _cost_at_least(cost, pods, around, payer)
         if pods.older is not None:
             per_pod = resources.larger(per_pod, _older_cost(pods.older, around))
         roles.append(RoleDemand(pods.name, pods.count, per_pod, pods.surge))
         if pods.count:
             stated = cost.stated if stated is None else stated & cost.stated
-            claims = dra.shared_claims_cost(pods, around.of(pods)) if pods.spec.get("resourceClaims") else {}
-            if pods.older is not None and pods.older.spec.get("resourceClaims"):
-                with suppress(Malformed):
-                    claims = larger_by_slot(claims, dra.shared_claims_cost(pods.older, around.of(pods.older)))
+            claims = _shared_claims(pods, around, at_least=payer is not None)
+            if pods.older is not None:
+                claims = larger_by_slot(claims, _shared_claims(pods.older, around, at_least=True))
             shared = larger_by_slot(shared, claims)
             if config.strict_models:
                 for name in _without_model((per_pod, *claims.values()), config):
@@ -164,6 +186,32 @@ def own_demand(obj: dict[str, Any], adapter: Adapter, lookup: Lookup, config: Co
         unreadable,
         stated,
     )
+
+
+def _cost_at_least(cost: PodCost, pods: PodSet, around: ClaimContext, payer: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the cost of one stored pod, without what cannot be counted of its models, claims and annotations.
+
+    Raises Malformed where nothing can be.
+    """
+    unlabelled = replace(pods, labels={})
+    bare = replace(unlabelled, annotations={})
+    for labels, each in ((around.labels, pods), (payer, unlabelled), ({}, unlabelled)):
+        for counted in (each, dra.without_claims(each)):
+            with suppress(Malformed):
+                return charged_cost(cost, counted, replace(around, labels=labels))
+    return charged_cost(cost, dra.without_claims(bare), replace(around, labels={}))
+
+
+def _shared_claims(pods: PodSet, around: ClaimContext, *, at_least: bool) -> Mapping[Slot, Resources]:
+    """Return the cost of the claims that pods share; none where they cannot be counted and `at_least` is True."""
+    if not pods.spec.get("resourceClaims"):
+        return {}
+    try:
+        return dra.shared_claims_cost(pods, around.of(pods))
+    except Malformed:
+        if at_least:
+            return {}
+        raise
 
 
 def _older_cost(pods: PodSet, around: ClaimContext) -> Resources:

@@ -114,7 +114,7 @@ def declared_usage(pod: Object, context: ClaimContext) -> PodUsage:
         shared = dra.shared_claims_cost(pods, context.of(pods))
     except Malformed:
         # A template or claim is gone, so the workload no longer declares what the pod has of it.
-        return PodUsage(counting.charged_cost(cost, _without_claims(pods), context))
+        return PodUsage(counting.charged_cost(cost, dra.without_claims(pods), context))
     return PodUsage(resources, shared)
 
 
@@ -124,7 +124,7 @@ def pod_usage(pod: Object, owned: Sequence[Object], context: ClaimContext, place
     context = context.of(pods)
     cost = pod_cost(pods.spec, pods.path, context.namespace, context.lookup)
     node = place.node(str(pods.spec.get("nodeName"))) or {}
-    classic = _without_claims(pods)
+    classic = dra.without_claims(pods)
     model = node_model(node, context.config)
     if context.config.hami.enabled:
         model = hami.allocated_model(pods.annotations, _annotations(node), context.config) or model
@@ -288,10 +288,6 @@ def _known_to_be(pods: PodSet, model: str) -> PodSet:
     spec = {key: value for key, value in pods.spec.items() if key not in ("nodeSelector", "affinity")}
     annotations = {key: value for key, value in pods.annotations.items() if not key.endswith("use-gputype")}
     return replace(pods, spec=spec, annotations=annotations, labels={**pods.labels, MODEL_LABELS["gpu"]: model})
-
-
-def _without_claims(pods: PodSet) -> PodSet:
-    return replace(pods, spec={key: value for key, value in pods.spec.items() if key != "resourceClaims"})
 
 
 def _is_device(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from bizrq.units import resources
 from bizrq.units.resources import Resources, growth
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.counting import NO_DEMAND, Demand, own_demand
+from bizrq.workloads.demand.counting import NO_DEMAND, Demand, demand_at_least, own_demand
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import inheriting, labels_of
@@ -43,7 +43,26 @@ def child_demand(
 
     It excludes count/ and shared claims: the payer pays for those once.
     """
-    found = own_demand(inheriting(child, labels_of(pays)), adapter, lookup, config)
+    return _of_pods(own_demand(inheriting(child, labels_of(pays)), adapter, lookup, config))
+
+
+def child_demand_at_least(
+    child: dict[str, Any], adapter: Adapter, pays: Mapping[str, Any], lookup: Lookup, config: CountingConfig
+) -> Demand:
+    """Return what `child_demand` does for a stored child, as far as that can be counted: it may run, and is never free.
+
+    Its labels or a claim template may be wrong or gone since. Raises nothing.
+    """
+    try:
+        return child_demand(child, adapter, pays, lookup, config)
+    except Malformed:
+        try:
+            return _of_pods(demand_at_least(child, adapter, labels_of(pays), lookup, config))
+        except Malformed:
+            return NO_DEMAND
+
+
+def _of_pods(found: Demand) -> Demand:
     asked = resources.total(resources.scale(role.per_pod, role.replicas) for role in found.roles)
     return replace(found, resources=resources.nonzero(asked))
 
@@ -51,7 +70,7 @@ def child_demand(
 def countable_demand(
     child: dict[str, Any], adapter: Adapter, pays: Mapping[str, Any], lookup: Lookup, config: CountingConfig
 ) -> Demand:
-    """Return what `child_demand` does, and no demand where that cannot be counted."""
+    """Return what `child_demand` does, and no demand where that cannot be counted: it covers nothing."""
     try:
         return child_demand(child, adapter, pays, lookup, config)
     except Malformed:

@@ -64,6 +64,11 @@ class ClaimContext:
         return self if labels is self.labels else replace(self, labels=labels)
 
 
+def without_claims(pods: PodSet) -> PodSet:
+    """Return a set of pods that names no claims."""
+    return replace(pods, spec={key: value for key, value in pods.spec.items() if key != "resourceClaims"})
+
+
 def template_claims_cost(pods: PodSet, context: ClaimContext) -> dict[str, int]:
     """Return what the claims that are made for each pod cost one pod. Raises Malformed.
 
