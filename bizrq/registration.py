@@ -22,7 +22,7 @@ from bizrq.quota import reservation
 from bizrq.settings import Settings
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices import hami
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, TRAIN_JOB, Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import LABEL, MODEL_LABELS, REQUIRED
 from bizrq.workloads.ownership.takeover import NOTES
@@ -534,6 +534,13 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
         _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
     ]
     claims = _rule(*resource_api, ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")
+    deleted = [{**rule, "operations": ["DELETE"]} for rule in templates]
+    runtimes = _rule("trainer.kubeflow.org", ["v1alpha1"], ["trainingruntimes"], ["UPDATE", "DELETE"], "Namespaced")
+    named = [
+        *(deleted if any(a.refers for a in settings.registry.charged) else ()),
+        *([runtimes] if any(a.group_kind == TRAIN_JOB for a in settings.registry.charged) else ()),
+    ]
+    not_by_kubernetes = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
     return [
         # A referenced object carries no label of ours: the handler lists its users.
         Webhook(
@@ -543,6 +550,8 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
             [{"name": "bears-on-workloads", "expression": referred(settings)}],
             managed,
         ),
+        # What is deleted may come again otherwise. Fails open: many delete these, and few workloads name any.
+        *([Webhook("named", REFERENCES, named, [not_by_kubernetes], managed, fails_open=True)] if named else ()),
         # A claim is charged to the group that it names, or to the groups of its users.
         Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], managed),
     ]

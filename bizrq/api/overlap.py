@@ -3,8 +3,9 @@
 While a group is over its quota through pods that are ending, or through a rollout that takes long, a new pod in their
 place is rejected as by native quota, whoever makes it. A controller retries. The API server decides that by itself: no
 webhook is called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object
-that makes the pods, such as a ReplicaSet, or the `version_key` of what makes a ReplicaSet for each version; the value
-is the text of the rejection.
+that makes the pods, such as a ReplicaSet, the `version_key` of what makes a ReplicaSet for each version, or the
+`maker_key` of what a workload makes again under one name, such as a Job of a JobSet; the value is the text of the
+rejection.
 """
 
 from __future__ import annotations
@@ -35,15 +36,26 @@ _IS_VERSION: Final = (
     f"o.kind == 'ReplicaSet' && has(object.metadata.labels) && {_HASHES}.exists(k, k in object.metadata.labels && "
     "o.name.endsWith('-' + object.metadata.labels[k]))"
 )
+_MAKER_KEY: Final = "(request.namespace + '/' + o.kind + '/' + o.name)"
 _IS_LISTED: Final = (
-    "has(o.controller) && o.controller && "
-    f"(o.uid in params.listed || ({_IS_VERSION} && {_VERSION_KEY} in params.listed))"
+    "has(o.controller) && o.controller && (o.uid in params.listed || "
+    f"{_MAKER_KEY} in params.listed || ({_IS_VERSION} && {_VERSION_KEY} in params.listed))"
+)
+#: The text of a listed maker.
+_TEXT: Final = (
+    f"o.uid in params.listed ? params.listed[o.uid] : {_MAKER_KEY} in params.listed ? "
+    f"params.listed[{_MAKER_KEY}] : params.listed[{_VERSION_KEY}]"
 )
 
 
 def version_key(namespace: str, name: str) -> str:
     """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too."""
     return f"{namespace}.{name}"
+
+
+def maker_key(namespace: str, kind: str, name: str) -> str:
+    """Return the key of what makes pods and is made again under one name, whatever its uid."""
+    return f"{namespace}/{kind}/{name}"
 
 
 def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
@@ -73,8 +85,7 @@ def policy() -> dict[str, Any]:
     rejected = {
         "expression": "false",
         "message": "exceeded quota: pods of this workload are ending; try again when they are gone",
-        "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED})"
-        f".map(o, o.uid in params.listed ? params.listed[o.uid] : params.listed[{_VERSION_KEY}])[0])",
+        "messageExpression": f"string(object.metadata.ownerReferences.filter(o, {_IS_LISTED}).map(o, {_TEXT})[0])",
         "reason": "Forbidden",
     }
     return policies.policy(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bizrq.quota import fair_share
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
-from bizrq.quota.change import Charge, older_remarks, surge_remarks
+from bizrq.quota.change import Charge, older_remarks, stored_remarks, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit
 from bizrq.quota.new_reservation import added, existing_extra, reservation_for, same_write, with_cover
 from bizrq.quota.prepaid import has_pending_change, remarks, unbounded_runtime, with_max_cost
@@ -179,7 +179,8 @@ def growth_fits(given: Input) -> Denied | None:
     of_group = remarks(account, charge, violations)
     lacking = {v.resource: v.used + adds.get(v.resource, 0) - v.hard for v in violations}
     passes = all(name in adds and lack <= charge.because_older.get(name, 0) for name, lack in lacking.items())
-    notes = [*surge_remarks(charge), *older_remarks(charge, lacking, passes=passes)]
+    older = older_remarks(charge, lacking, passes=passes)
+    notes = [*surge_remarks(charge), *older, *stored_remarks(charge, lacking)]
     return exceeded(account.group, violations, replicas_that_fit(account, charge), notes, of_group)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bizrq.quota.reservation import Reservation, Write
 from bizrq.units import quantity
@@ -94,7 +95,9 @@ class Charge:
     the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the
     requests and limits that all containers state, None where there are no pods.
 
-    Added pods cost as much as those of the `older` versions do. `because_older` is how much of the growth that is.
+    Added pods cost as much as those of the `older` versions do. `because_older` is how much of the growth that is, and
+    `because_stored` how much is for stored pods that cost more than those of the new template. `changes_size` is True
+    where the write itself changes what a pod costs.
     """
 
     slot: Slot
@@ -123,6 +126,8 @@ class Charge:
     leaving: tuple[str, ...] = ()
     older: Sequence[OlderVersion] = ()
     because_older: Resources = field(default_factory=dict)
+    because_stored: Resources = field(default_factory=dict)
+    changes_size: bool = False
 
     @property
     def is_grant(self) -> bool:
@@ -191,8 +196,22 @@ def older_remarks(charge: Charge, resources: Iterable[str], *, passes: bool) -> 
     if passes:
         is_create = charge.resource_version is None
         until = "nothing of that is left" if is_create else "the rollout is complete and their pods have gone"
-        remark += f": the same request passes once {until}"
+        remark += f": {_FIRST if charge.changes_size else 'the same request passes'} once {until}"
     return [remark]
+
+
+#: What to do where a template and the number of pods change in one write: it never passes as it is.
+_FIRST: Final = "change the template by itself first, and the rest"
+
+
+def stored_remarks(charge: Charge, resources: Iterable[str]) -> list[str]:
+    """Return what people read of stored pods that stay while others are added, for these resources."""
+    if not any(charge.because_stored.get(name, 0) for name in resources):
+        return []
+    if charge.changes_size:
+        why = "pods that run cost more than those of the new template and stay beside the added ones"
+        return [f"{why}: {_FIRST} once all pods are of it"]
+    return ["pods that run stay until those that take their place are available"]
 
 
 def _named(version: OlderVersion) -> str:

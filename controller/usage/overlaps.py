@@ -22,9 +22,9 @@ from controller.usage.workload_usage import WorkloadUsage
 def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, registry: Registry) -> dict[str, str]:
     """Return the text of the rejection by the key of each object whose pods nobody may replace.
 
-    A workload is among them while pods run besides those that it declares, or that it has left, and take some of what
-    the group lacks. With a Deployment all its ReplicaSets are, or each new version would bring pods that are not listed
-    yet.
+    A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
+    left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
+    bring pods that are not listed yet.
     """
     found: dict[str, str] = {}
     if not counted.over:
@@ -45,7 +45,10 @@ def _beside(line: WorkloadUsage, left: Resources, registry: Registry) -> Iterato
     slot, overlap = line.counted.slot, line.overlap
     if overlap is not None and (overlap.ending or overlap.beyond):
         keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
+        keys += [wire.maker_key(slot.namespace, *made) for made in overlap.made_again]
         yield keys, _running_on(overlap), overlap.amounts
+    if line.surplus:
+        yield list(line.makers), "more than it asks for", line.surplus
     if line.left is None and left:
         kind = registry.of_slot(slot)
         # Another workload of that name may make versions.

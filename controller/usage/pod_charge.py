@@ -50,7 +50,7 @@ class Overlap:
     moment of that; of pods that are only older, when the latest version was made. `until` is the last end by the clock,
     None where only an event ends it. Times are milliseconds since 1970. `makers` are the uids of the objects whose
     controllers make the workload's pods. `versioned` are the names of those above them that make a ReplicaSet for each
-    version.
+    version, and `made_again` the kinds and names of other makers that the workload makes anew under the same name.
     """
 
     ending: int
@@ -61,6 +61,7 @@ class Overlap:
     until: int | None = None
     makers: tuple[str, ...] = ()
     versioned: tuple[str, ...] = ()
+    made_again: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,13 @@ class PodCharges:
             return replace(found, between=between)
         makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
         since = found.overlap.since if found.overlap.since is not None else _latest_version(below.makers)
-        overlap = replace(found.overlap, since=since, makers=makers, versioned=_versioned(below.makers))
+        overlap = replace(
+            found.overlap,
+            since=since,
+            makers=makers,
+            versioned=_versioned(below.makers),
+            made_again=_made_again(below.makers),
+        )
         return replace(found, overlap=overlap, between=between)
 
     def latest(self, below: Below) -> str:
@@ -304,6 +311,12 @@ def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
     """Return the names of what has ReplicaSets that make pods."""
     above = (path[-2][1] for path in makers if len(path) > 1 and path[-1][0].group_kind == REPLICA_SET)
     return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
+
+
+def _made_again(makers: Iterable[Path]) -> tuple[tuple[str, str], ...]:
+    """Return kind and name of what a workload has made that makes pods, but for ReplicaSets: their names differ."""
+    made = (path[-1] for path in makers if len(path) > 1 and path[-1][0].group_kind != REPLICA_SET)
+    return tuple(sorted({(adapter.kind, str(obj["metadata"]["name"])) for adapter, obj in made}))
 
 
 def _latest_version(makers: Sequence[Path]) -> int | None:

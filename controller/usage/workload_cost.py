@@ -57,6 +57,8 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
     overlap: Overlap | None = None
+    #: What pods cost beyond that which no overlap explains.
+    surplus: Resources = msgspec.field(default_factory=dict)
     #: What of `resources` counts whatever the workload asks for, as its pods show it. None where that is not looked at.
     floor: Resources | None = None
     #: The first moment at which the clock alone changes the charge, in milliseconds since 1970.
@@ -309,6 +311,7 @@ class WorkloadCosts:
             demand.shared,
             excess=growth(charge, own),
             overlap=found.overlap,
+            surplus=found.surplus or {},
             floor=smaller(found.weighed.runs, own),
             again=min(again, default=None),
             vanished=found.vanished,

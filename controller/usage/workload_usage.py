@@ -87,6 +87,8 @@ class WorkloadUsage:
     models: Models = ()
     left: Memory | None = None
     overlap: Overlap | None = None
+    #: What pods cost beyond what it asks for, which no overlap explains.
+    surplus: Resources = field(default_factory=dict)
     vanished: Sequence[str] = ()
 
     def equals(self, other: WorkloadUsage) -> bool:
@@ -162,6 +164,7 @@ class UsageBuilder:
             models_of(obj),
             left,
             cost.overlap,
+            cost.surplus,
             cost.vanished,
         )
 

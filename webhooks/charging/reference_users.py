@@ -14,7 +14,7 @@ import orjson
 
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
-from bizrq.workloads.kinds.declaration import Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import TRAIN_JOB, Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.ownership.payers import anywhere, paid_by
@@ -46,7 +46,7 @@ class ReferenceUsers:
 
     async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
         """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
-        kinds = [adapter for adapter in self._context.registry.charged if _is_of_claims(reference) or adapter.refers]
+        kinds = [adapter for adapter in self._context.registry.charged if _may_refer(adapter, reference)]
         return await list_kinds(self._context, kinds, reference[2], deadline)
 
     async def find(
@@ -101,6 +101,13 @@ class ReferenceUsers:
     def _makes_pods(self, adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
         demand = stored_demand(self._context, obj, adapter, lookup)
         return bool(adapter.creates) and any(role.replicas for role in demand.roles)
+
+
+def _may_refer(adapter: Adapter, reference: Reference) -> bool:
+    """Return True for a kind whose objects may name this one: pods name claims, a TrainJob its runtime."""
+    if reference[0] == TRAIN_JOB[0]:
+        return adapter.group_kind == TRAIN_JOB
+    return _is_of_claims(reference) or adapter.refers
 
 
 def _may_name(obj: Object, name: bytes) -> bool:

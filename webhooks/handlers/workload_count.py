@@ -16,7 +16,7 @@ from bizrq.store.ports import ReferenceLookup
 from bizrq.units.resources import Resources, add, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import STATEFUL_SET, Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, has_same_controller, owner_chain, requires_group
@@ -25,6 +25,7 @@ from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import as_rerun
 from bizrq.workloads.scope import ignored_label
+from bizrq.workloads.special.statefulset import leaving_range
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
@@ -178,6 +179,11 @@ class WorkloadCounter:
             if is_scaled:
                 demand, before = with_older(demand, before, older)
             demand = replace(demand, resources=add(demand.resources, more))
+        because_stored: Resources = {}
+        if old is not None and before is not None:
+            leaving = leaving_range(old, new) if adapter.group_kind == STATEFUL_SET else 0
+            because_stored = counting.beside_stored(demand, before, leaving)
+        demand = replace(demand, resources=add(demand.resources, because_stored))
         if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
             demand = replace(demand, resources=add(demand.resources, lets_go))
         if old is not None and adapter.creates and charged_group(old, self._registry, lookup) is None:
@@ -185,11 +191,13 @@ class WorkloadCounter:
             demand = replace(demand, resources=add(demand.resources, brings))
         charge = charge_of(adapter, write.request, new, demand, old, before)
         if versions:
-            charge = explained(charge, plain, versions, older)
+            charge = explained(charge, add(plain, because_stored), versions, older)
         charge = replace(
             charge,
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
+            because_stored=because_stored,
+            changes_size=stored is not None and _sizes(stored) != _sizes(own_demand),
             templates=self._new_templates(asked, old if stored is not None else None, adapter, lookup),
         )
         # While a child asks for more than the workload does, the child may be about to ask for less.
@@ -429,6 +437,11 @@ def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     is_final = len(charges) == 1 and not (adapter.refers or adapter.grows or charges[0].charge.templates)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
+
+
+def _sizes(demand: Demand) -> list[Resources]:
+    """Return what a pod of each role costs."""
+    return [role.per_pod for role in demand.roles]
 
 
 def has_same_spec(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

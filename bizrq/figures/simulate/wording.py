@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bizrq.api.group import KIND as GROUP_KIND
 from bizrq.figures.words import CommandLine, few
 from bizrq.quota.account import Account, AccountHours
-from bizrq.quota.change import older_remarks, surge_remarks
+from bizrq.quota.change import older_remarks, stored_remarks, surge_remarks
 from bizrq.quota.headroom import replicas_that_fit, role_that_grew
 from bizrq.quota.prepaid import with_max_cost
 from bizrq.quota.verdict import Denied, Violation
@@ -305,6 +305,7 @@ def why_charged(outcome: DryRunOutcome) -> list[str]:
     if outcome.charge is not None:
         lines += surge_remarks(outcome.charge)
         lines += older_remarks(outcome.charge, outcome.charge.because_older, passes=False)
+        lines += stored_remarks(outcome.charge, outcome.charge.because_stored)
     if outcome.charge is None and outcome.is_granted:
         lines.append("It needs no more than the stored object, so it is admitted whatever is left.")
     return lines

@@ -242,6 +242,25 @@ def total_demand(demand: Demand) -> Resources:
     return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
 
 
+def beside_stored(demand: Demand, before: Demand, leaving: int = 0) -> Resources:
+    """Return what stored pods cost beyond the demand that stay while others are added (docs/ownership.md, law 4).
+
+    In a role that gets more pods, those are the stored ones, where they cost more than those of the new template: its
+    controller adds the others beside them, and may replace none. So do pods that are `leaving` the declared ones.
+    """
+    known, stay = {role.name: role for role in before.roles}, list[Resources]()
+    for role in demand.roles:
+        was = known.get(role.name)
+        if was is None or not (leaving or role.replicas > was.replicas):
+            continue
+        declared = was.replicas - was.surge
+        out = min(leaving, declared)
+        leaving -= out
+        larger = resources.growth(was.per_pod, role.per_pod)
+        stay += [resources.scale(larger, declared - out), resources.scale(was.per_pod, out)]
+    return resources.nonzero(resources.total(stay))
+
+
 def larger_by_slot(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:
     """Merge costs of claims; where both name a slot, take the larger amount of each resource."""
     found = dict(some)

@@ -18,6 +18,7 @@ STATEFUL_SET: Final[GroupKind] = ("apps", "StatefulSet")
 DAEMON_SET: Final[GroupKind] = ("apps", "DaemonSet")
 JOB: Final[GroupKind] = ("batch", "Job")
 ROLLOUT: Final[GroupKind] = ("argoproj.io", "Rollout")
+TRAIN_JOB: Final[GroupKind] = ("trainer.kubeflow.org", "TrainJob")
 
 
 class Codes(NamedTuple):

@@ -21,6 +21,7 @@ DESCRIPTION = (
 )
 #: The role of the pods below the partition.
 BELOW_PARTITION: Final = "below the partition"
+_ALL: Final = 2**31 - 1
 
 
 def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Lookup) -> list[PodSet]:
@@ -40,10 +41,33 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
 
 
 def partition(obj: dict[str, Any]) -> int:
-    """Return how many pods, from the first on, the controller makes of the current revision. Raises nothing."""
-    rolling = map_at(obj, "spec", "updateStrategy", "rollingUpdate")
+    """Return how many pods, from the first on, the controller may make of the current revision. Raises nothing.
+
+    With the type alone, which the API server stores as it is, those are as many as are of it: all, at first.
+    """
+    strategy = map_at(obj, "spec", "updateStrategy")
+    rolling = map_at(strategy, "rollingUpdate")
+    if strategy.get("type") == "RollingUpdate" and not rolling:
+        return _ALL
     found = rolling.get("partition")
     return found if type(found) is int and found > 0 else 0
+
+
+def leaving_range(old: dict[str, Any], new: dict[str, Any]) -> int:
+    """Return how many pods a write takes out of the range of ordinals while others come into it. Raises nothing.
+
+    The controller deletes those that are out of range once all that are in it are available, if ever.
+    """
+    before, after = _ordinals(old), _ordinals(new)
+    stay = len(range(max(before.start, after.start), min(before.stop, after.stop)))
+    return len(before) - stay if len(after) > stay else 0
+
+
+def _ordinals(obj: dict[str, Any]) -> range:
+    spec = map_at(obj, "spec")
+    start, replicas = map_at(spec, "ordinals").get("start"), spec.get("replicas", 1)
+    first = start if type(start) is int else 0
+    return range(first, first + (replicas if type(replicas) is int else 1))
 
 
 def _parted(pods: PodSet, below: int, older: PodSet | None) -> list[PodSet]:

@@ -1,0 +1,135 @@
+"""Routes by what a template says: smaller pods beside those of before, other ordinals, limits of 0, a larger one anew.
+
+In each a tenant with the role `edit` tries to run more than the four cores of a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bizrq.kube.client import Resource
+from tests.reliability.routes import (
+    attempt,
+    changed,
+    for_a_while,
+    gone,
+    has_running,
+    image_of,
+    may_operate,
+    of_kind,
+    owned,
+    pod,
+    replica_set,
+    used,
+    web,
+)
+from tests.support.cluster import Cluster
+from tests.support.live_pods import LivePods
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, referring
+from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_stateful_set_without_partition_makes_pods_of_its_current_revision(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    """Without `rollingUpdate` its controller makes as many of the first pods of that revision as others are of it.
+
+    It makes none before the first one is gone, which a finalizer keeps.
+    """
+    if not cluster.is_real:
+        pytest.skip("the sandbox's StatefulSets have no revisions")
+    made = of_kind(STATEFULSETS, web(tenant, 8, cpu="500m"))
+    made["spec"] |= {"updateStrategy": {"type": "RollingUpdate"}, "podManagementPolicy": "OrderedReady"}
+    await tenant.create(STATEFULSETS, made)
+    await tenant.running(8)
+    smaller = image_of("y", "1m")
+    smaller["spec"]["minReadySeconds"] = 3600
+    await changed(tenant, STATEFULSETS, "web", smaller)
+    await asyncio.sleep(3)
+    await tenant.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.org/held"]}})
+    for number in range(3):
+        await tenant.delete(PODS, f"web-{number}", grace=1)
+    await asyncio.sleep(4)
+    for number in range(4):
+        await attempt(tenant.create(DEPLOYMENTS, web(tenant, 1, name=f"m{number}", app=f"m{number}", cpu="500m")))
+    await asyncio.sleep(2)
+    await tenant.patch(PODS, "web-0", {"metadata": {"finalizers": None}})
+    await tenant.patch(STATEFULSETS, "web", {"spec": {"minReadySeconds": 0}})
+    await for_a_while(lambda: has_running(tenant, 9), 8)
+    await tenant.patch(STATEFULSETS, "web", {"spec": {"minReadySeconds": 3600}})
+    await live.settled()
+
+
+@pytest.mark.parametrize("where", ["container", "sidecar", "pod"])
+async def test_a_limit_of_zero_is_no_limit(tenant: Tenant, where: str) -> None:
+    """A node sets no quota for it, as for what states none (kubernetes pkg/kubelet/cm, MilliCPUToQuota)."""
+    made, none = pod(tenant, "p"), {"limits": {"cpu": "0"}}
+    [container] = made["spec"]["containers"]
+    if where == "container":
+        container["resources"] = none
+    elif where == "sidecar":
+        made["spec"]["initContainers"] = [{**container, "name": "s", "restartPolicy": "Always", "resources": none}]
+    else:
+        del container["resources"]
+        made["spec"]["resources"] = none
+    refused = await attempt(tenant.create(PODS, made))
+    assert refused is not None, f"a pod may take all cores of its node; used {await used(tenant.admin, tenant.name)}"
+
+
+@pytest.mark.parametrize("kind", [REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS], ids=lambda each: each.kind)
+async def test_more_pods_of_a_smaller_template_again_and_again(tenant: Tenant, live: LivePods, kind: Resource) -> None:
+    """Each change asks for four cores, as before, so it declares no growth; its controller replaces no pod."""
+    made = of_kind(kind, web(tenant, 4))
+    if kind is STATEFULSETS:
+        made["spec"]["updateStrategy"] = {"type": "OnDelete"}
+    await tenant.create(kind, made)
+    await tenant.running(4)
+    for number in range(1, 5):
+        change = image_of("x", f"{1000 >> number}m")
+        change["spec"]["replicas"] = 4 << number
+        await changed(tenant, kind, "web", change)
+        await for_a_while(lambda number=number: has_running(tenant, 4 << number), 5)
+        await asyncio.sleep(1)
+    await live.settled()
+
+
+async def test_the_ordinals_of_a_stateful_set_start_elsewhere_again_and_again(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    """Its controller deletes pods out of range only once all in range are available, and makes one that is not yet."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's StatefulSets make all their pods at once")
+    made = of_kind(STATEFULSETS, web(tenant, 4))
+    made["spec"]["podManagementPolicy"] = "OrderedReady"
+    await tenant.create(STATEFULSETS, made)
+    await tenant.running(4)
+    for number in range(1, 9):
+        change = {"minReadySeconds": 3600, "ordinals": {"start": 100 * number}}
+        await attempt(tenant.patch(STATEFULSETS, "web", {"spec": change}))
+        await for_a_while(lambda number=number: has_running(tenant, 4 + number), 5)
+        await asyncio.sleep(1)
+    await live.settled()
+
+
+async def test_what_a_rollout_refers_to_comes_again_larger(tenant: Tenant, live: LivePods) -> None:
+    """A Deployment without pods of its own, which is deleted and created. Argo Rollouts makes a ReplicaSet of it."""
+    await may_operate(tenant, ROLLOUTS)
+    shape = web(tenant, 0, name="shape", cpu="1m")
+    await tenant.create(DEPLOYMENTS, shape)
+    made = referring("own", tenant.name, shape, 4, namespace=tenant.name, selector=shape["spec"]["selector"])
+    rollout = await tenant.create(ROLLOUTS, made)
+    await asyncio.sleep(2)
+    await attempt(tenant.delete(DEPLOYMENTS, "shape"))
+    await gone(tenant, DEPLOYMENTS, "shape")
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 0, name="shape", cpu="4")))
+    await asyncio.sleep(2)
+    version = replica_set(tenant, "own-1", 4, label=None, app="x", cpu="4")
+    version["metadata"]["labels"] = {"app": "x"}
+    above = ("Rollout", "own", rollout["metadata"]["uid"], ROLLOUTS.api_version)
+    await attempt(tenant.admin.create(REPLICASETS, owned(version, *above)))
+    await for_a_while(lambda: has_running(tenant, 4), 5)
+    await live.settled()
