@@ -195,6 +195,8 @@ APART = {
     "selector": {"matchLabels": {"app": "apart"}},
     "template": {"metadata": {"labels": {"app": "apart"}}, "spec": LIVES["spec"]},
 }
+#: The Deployment keeps it: its controller would take the owner out of any other at some moment.
+KEPT_REPLICAS = {**REPLICAS, "metadata": {"labels": {"app": "apart"}}}
 
 #: Requests about objects in a namespace, by the row of the page that has them.
 IN_NAMESPACE: dict[str, list[Sent]] = {
@@ -289,13 +291,16 @@ IN_NAMESPACE: dict[str, list[Sent]] = {
         Sent("create", "pods", labelled(owned(POD, "ReplicaSet")), user=f"{KUBE_SYSTEM}replicaset-controller"),
         Sent("create", "pods", labelled(owned(POD, "Job", "batch/v1")), user=f"{KUBE_SYSTEM}job-controller"),
         Sent(
-            "create", "replicasets", labelled(owned(REPLICAS, "Deployment")), user=f"{KUBE_SYSTEM}deployment-controller"
+            "create",
+            "replicasets",
+            labelled(owned(KEPT_REPLICAS, "Deployment")),
+            user=f"{KUBE_SYSTEM}deployment-controller",
         ),
         Sent(
             "merge",
             "replicasets",
             {"spec": {"replicas": 2}},
-            labelled(owned(REPLICAS, "Deployment")),
+            labelled(owned(KEPT_REPLICAS, "Deployment")),
             user=f"{KUBE_SYSTEM}deployment-controller",
         ),
     ],
@@ -310,7 +315,7 @@ IN_NAMESPACE: dict[str, list[Sent]] = {
             "merge",
             "replicasets",
             {"metadata": {"ownerReferences": None}},
-            labelled(owned(REPLICAS, "Deployment")),
+            labelled(owned(KEPT_REPLICAS, "Deployment")),
             user=f"{KUBE_SYSTEM}generic-garbage-collector",
         ),
     ],
@@ -319,7 +324,7 @@ IN_NAMESPACE: dict[str, list[Sent]] = {
             "merge",
             "replicasets",
             {"metadata": {"ownerReferences": None}},
-            owned(REPLICAS, "Deployment"),
+            owned(KEPT_REPLICAS, "Deployment"),
             user=f"{KUBE_SYSTEM}generic-garbage-collector",
         ),
     ],
