@@ -94,6 +94,8 @@ def _number(number: FieldNumber) -> str:
     text = f"`{_place(number.at)}`" + (f" ({', '.join(said)})" if said else "")
     if number.minus is not None:
         text += f" less {_factor(number.minus)}"
+    if number.minus_indexes is not None:
+        text += f" less the number of `{_place(number.minus_indexes)}`"
     if number.plus:
         text += f" {'plus' if number.plus > 0 else 'less'} {abs(number.plus)}"
     return text

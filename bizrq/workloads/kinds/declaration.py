@@ -55,15 +55,17 @@ class Constant:
 class FieldNumber:
     """A whole number in the object, or `default` where it is absent; a default of None makes it no operand.
 
-    Then, in this order: subtract `minus`, add `plus`, keep it from 0 up, apply `clamp_max`, `clamp_min` and `at_least`.
-    Where `clamp_min` exceeds `clamp_max`, `clamp_min` wins. What is subtracted may be the number of some indexes: where
-    the field `indexes` lists them, no more count than it lists below the number that they are subtracted from.
+    Then, in this order: subtract `minus` and the number of `minus_indexes`, add `plus`, keep it from 0 up, apply
+    `clamp_max`, `clamp_min` and `at_least`. Where `clamp_min` exceeds `clamp_max`, `clamp_min` wins. `minus` may be the
+    number of some indexes: where the field `indexes` lists them, no more count than it lists below the number that they
+    are subtracted from. Of those that the field `minus_indexes` lists, all below that number count.
     """
 
     at: FieldPath
     default: int | None = None
     indexes: FieldPath | None = None
     minus: Factor | None = None
+    minus_indexes: FieldPath | None = None
     plus: int = 0
     clamp_min: Factor | None = None
     clamp_max: Factor | None = None
@@ -216,5 +218,6 @@ class Adapter:
 def _reads_status(factor: Factor | None) -> bool:
     if isinstance(factor, FieldNumber):
         below = (factor.minus, factor.clamp_min, factor.clamp_max)
-        return factor.at.keys[:1] == ("status",) or any(map(_reads_status, below))
+        read = (factor.at, factor.minus_indexes)
+        return any(at and at.keys[:1] == ("status",) for at in read) or any(map(_reads_status, below))
     return isinstance(factor, MinOf) and any(map(_reads_status, factor.operands))

@@ -213,7 +213,10 @@ class _Reader:
         entry = _Entry(
             value,
             where,
-            ("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "plus", "atLeast", "indexes"),
+            (
+                *("path", "default", "const", "minOf", "clampMin", "clampMax", "minus", "minusIndexes", "plus"),
+                *("atLeast", "indexes"),
+            ),
         )
         if "const" in entry:
             return Constant(entry.whole("const", 0))
@@ -226,6 +229,7 @@ class _Reader:
             at=place,
             default=entry.whole("default", 0) if "default" in entry else None,
             minus=entry.maybe("minus", self.factor),
+            minus_indexes=entry.maybe("minusIndexes", self.at),
             plus=entry.whole("plus") if "plus" in entry else 0,
             clamp_min=entry.maybe("clampMin", self.factor),
             clamp_max=entry.maybe("clampMax", self.factor),

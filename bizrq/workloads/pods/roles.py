@@ -280,8 +280,11 @@ def _read_number(factor: FieldNumber, scope: _Scope) -> int | None:
         number = factor.default
     else:
         number = expect_count(value, scope.path(factor.at))
+    below = number
     if factor.minus is not None:
-        number -= min(_number(factor.minus, scope) or 0, _most_indexes(factor.minus, scope, number))
+        number -= min(_number(factor.minus, scope) or 0, _most_indexes(factor.minus, scope, below))
+    if factor.minus_indexes is not None and (listed := scope.value(factor.minus_indexes)) is not None:
+        number -= _indexes(listed, below)
     number = max(0, number + factor.plus)
     if factor.clamp_max is not None and (most := _number(factor.clamp_max, scope)) is not None:
         number = min(number, most)
