@@ -65,14 +65,14 @@ class ExcessUsage:
             reached = allowance(obj, maker, workload, len(asked), lookup, self._config)
             if own:
                 # The surge comes besides what its children have grown to.
-                alone = allowance(obj, maker, workload, 1, lookup, self._config)
+                alone = allowance(obj, maker, workload, 0, lookup, self._config)
                 reached = resources.add(resources.larger(alone, own), resources.growth(reached, alone))
             beyond = excess([*asked, *self._takes_over(owner, workload, lookup)], reached)
             if beyond:
                 findings.append(self._finding(owner.path[-1], owner.children, beyond))
             if deeper:
-                # Of one child, so without a surge.
-                plain = resources.larger(allowance(obj, maker, workload, 1, lookup, self._config), own)
+                # Of no child, so without a surge.
+                plain = resources.larger(allowance(obj, maker, workload, 0, lookup, self._config), own)
                 room = resources.subtract_floor(plain, resources.total(asked))
                 deeper = resources.nonzero(resources.subtract_floor(deeper, room))
             passed[owner.above] = resources.total((passed.get(owner.above, {}), beyond, deeper))

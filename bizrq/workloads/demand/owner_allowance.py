@@ -19,6 +19,7 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import inheriting, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import owner_chain
+from bizrq.workloads.pods.surge import SURGES
 from bizrq.workloads.validation import Malformed
 
 
@@ -85,12 +86,12 @@ def allowance(
     lookup: Lookup,
     config: CountingConfig,
 ) -> Resources:
-    """Return what an owner is charged for, with the surge where one of several children replaces another.
+    """Return what an owner is charged for, with the surge where one of several children replaces another, or has it.
 
     `children` is the number of those that ask for anything. `pays` is the payer of the owner, most often itself. An
     owner that cannot be counted covers nothing.
     """
-    if children > 1:
+    if children > 1 or (children and adapter.surge is not None and SURGES[adapter.surge].in_one_child):
         config = replace(config, surge="count")
     return countable_demand(owner, adapter, pays, lookup, config).resources
 

@@ -226,14 +226,16 @@ class SurgeRule:
     """How many more replicas an update may add. `description` is for the table of docs/kinds.md.
 
     `more` takes the object's spec. Without `by_replicas` the whole object is one replica; with `per_node` it has as
-    many as there are nodes that its pods fit. `is_plain` returns True for a
-    spec that plainly adds no more than its replicas, which most do: so most are counted fast.
+    many as there are nodes that its pods fit. `in_one_child` is True where no second child has the surge: one is scaled
+    up. `is_plain` returns True for a spec that plainly adds no more than its replicas, which most do: so most are
+    counted fast.
     """
 
     description: str
     more: Callable[[dict[str, Any], _Fields], int]
     by_replicas: bool = True
     per_node: bool = False
+    in_one_child: bool = False
     is_plain: Callable[[dict[str, Any]], bool] = lambda _spec: False
 
 
@@ -243,7 +245,7 @@ SURGES: Final[Mapping[str, SurgeRule]] = {
         "`maxSurge` of its rolling update, no more than one for each node", _of_daemonset, per_node=True
     ),
     "deployment": SurgeRule("`maxSurge` of its rolling update", _of_deployment, is_plain=_is_plain_deployment),
-    "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset),
+    "leaderworkerset": SurgeRule("`maxSurge` groups", _of_leaderworkerset, in_one_child=True),
     "rollout": SurgeRule(
         "the canary's `maxSurge`; all over again, or what a step or preview adds, where traffic is routed",
         _of_rollout,
