@@ -172,6 +172,21 @@ async def test_a_refusal_names_the_versions_whose_size_counts_and_says_when_it_p
     assert (await hooks.update(web, changed(web, replicas(3))))["allowed"]
 
 
+@BOTH
+async def test_a_refusal_of_another_template_and_more_pods_says_what_comes_first(
+    api: Api, hooks: Hooks, make: Callable[..., Object]
+) -> None:
+    """The controller scales what runs before it replaces that, so the same request never passes."""
+    await api.group("nlp", cpu="4", used={"cpu": "4"})
+    web = await stands(api, make("web", "nlp", 2, cpu="2"), replicas=2, updatedReplicas=2)
+    await version(api, web, "now", 2, "2")
+    smaller = changed(web, lambda o: o["spec"].update(template=template("1")))
+    refused = message(await hooks.update(web, changed(smaller, replicas(4))))
+    then = ": change the template by itself first, and the rest once the rollout is complete and their pods have gone"
+    assert "which may be scaled instead" + then in refused
+    assert (await hooks.update(web, smaller))["allowed"]
+
+
 async def test_a_refusal_does_not_promise_that_a_request_passes_which_is_too_large_anyway(
     api: Api, hooks: Hooks
 ) -> None:
