@@ -13,6 +13,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
@@ -26,7 +27,7 @@ from tests.reliability.routes import (
     pod,
     web,
 )
-from tests.support.cluster import eventually
+from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
 from tests.support.proxy import Proxy
@@ -296,3 +297,35 @@ async def test_hard_is_lowered_and_raised_again(full: Tenant) -> None:
     await full.scale(DEPLOYMENTS, "web", 3)
     await full.admin.patch(GROUPS, full.name, {"spec": {"hard": {"limits.cpu": "4"}}})
     await admitted(lambda: full.scale(DEPLOYMENTS, "web", 4), full)
+
+
+async def uses(tenant: Tenant, cpu: str, within: float = 20) -> None:
+    """Wait until so much is used, and nothing is promised."""
+    last: list[object] = []
+
+    async def does() -> bool:
+        status = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+        last[:] = [status.used, status.reservations]
+        return not status.reservations and (status.used or {}).get("limits.cpu") == cpu
+
+    await eventually(does, within, lambda: last)
+
+
+async def end(tenant: Tenant, pods: list[Object], phase: str) -> None:
+    """Have pods end in this phase."""
+    for each in pods:
+        status = {"metadata": {"uid": each["metadata"]["uid"]}, "status": {"phase": phase}}
+        await tenant.admin.patch(PODS, each["metadata"]["name"], status, namespace=tenant.name, subresource="status")
+
+
+async def test_an_index_that_failed_for_good_costs_nothing(cluster: Cluster, empty: Tenant) -> None:
+    if not cluster.is_real:
+        pytest.skip("the sandbox's Jobs have no indexes")
+    made = briefly(of_kind(JOBS, web(empty, 4)))
+    made["spec"] |= {"completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 0}
+    await empty.create(JOBS, made)
+    pods = await empty.running(4)
+    await uses(empty, "4")
+    await end(empty, pods[:2], "Failed")
+    await end(empty, pods[2:3], "Succeeded")
+    await uses(empty, "1")

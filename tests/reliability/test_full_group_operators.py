@@ -19,6 +19,7 @@ from bizrq.api import group as wire
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
+from sandbox.kubelet import STOP_SECONDS
 from tests.e2e.rows import CLUSTER_RUNTIMES, JOBSETS, NEVER, RUNTIME
 from tests.reliability.full_group import STOPS, admitted, rests, stops_briefly
 from tests.reliability.routes import may_operate
@@ -428,5 +429,55 @@ async def test_a_spark_driver_replaces_an_executor_and_comes_again_itself(operat
     await operator.pods(stored, "web-driver")
     driver = await tenant.admin.get(PODS, "web-driver", tenant.name)
     await by_driver.pods(driver, "web-exec-1", "web-exec-2", "web-exec-3")
+    await tenant.running(4)
+    await is_full(tenant)
+
+
+async def test_the_jobs_of_a_job_set_are_made_again_and_again(operator: Operator) -> None:
+    """Each is a new Job under the same name. The pods of one turn at most run beside those that are ending."""
+    tenant, made = operator.tenant, slow(NEVER["spec"])
+    made["metadata"]["annotations"][STOP_SECONDS] = "8"
+    made["spec"]["terminationGracePeriodSeconds"] = 10
+    job = {"parallelism": 2, "completions": 2, "template": made}
+    stored = await create(tenant, JOBSETS, replicatedJobs=[{"name": "j", "replicas": 2, "template": {"spec": job}}])
+    names = ("web-j-0", "web-j-1")
+    for turn in range(3):
+        for name in names:
+            await operator.make(JOBS, stored, name, spec=job)
+        # Until what is ending is counted and listed.
+        await asyncio.sleep(2.5)
+        if turn < 2:
+            await operator.delete(JOBS, *names)
+    await tenant.running(4)
+    await is_full(tenant)
+
+
+async def test_a_leader_worker_set_of_single_pods_rolls_with_a_surge(operator: Operator) -> None:
+    """Its operator adds the surge to the one StatefulSet, and takes it away in the end."""
+    tenant = operator.tenant
+    roll = {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxSurge": 1, "maxUnavailable": 0}}
+    single = {"size": 1, "workerTemplate": slow()}
+    stored = await create(tenant, LEADER_WORKER_SETS, replicas=4, leaderWorkerTemplate=single, rolloutStrategy=roll)
+    leaders = {
+        "serviceName": "web",
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "x", "role": "leader"}},
+    }
+    await operator.make(STATEFULSETS, stored, "web", spec={**leaders, "replicas": 4, "template": slow(role="leader")})
+    await tenant.running(4)
+    await is_full(tenant)
+    change = {"spec": {"leaderWorkerTemplate": {"workerTemplate": slow(of="two")}}}
+    await admitted(lambda: tenant.patch(LEADER_WORKER_SETS, "web", change), tenant)
+
+    async def above(partition: int, **spec: object) -> None:
+        strategy = {"updateStrategy": {"rollingUpdate": {"partition": partition}}}
+        await operator.change(STATEFULSETS, "web", **spec, **strategy)
+
+    await above(4, replicas=5, template=slow(role="leader", of="two"))
+    await tenant.running(5)
+    for partition in (3, 2, 1, 0):
+        await above(partition)
+        await asyncio.sleep(STOPS + 1)
+    await operator.change(STATEFULSETS, "web", replicas=4)
     await tenant.running(4)
     await is_full(tenant)

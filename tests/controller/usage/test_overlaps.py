@@ -62,7 +62,13 @@ def test_nothing_is_rejected_for_what_does_not_bear_on_it(over: Mapping[str, int
 
 
 def test_pods_that_are_ending_and_those_of_a_long_rollout():
-    overlap = Overlap(ending=2, beyond=1, amounts=CPU, makers=("r",), versioned=("web",))
+    overlap = Overlap(ending=2, beyond=1, amounts=CPU, makers=("r",), versioned=("web",), made_again=(("Job", "j-0"),))
     found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), overlap=overlap))
-    assert found.keys() == {"r", "team-a.web"}
+    assert found.keys() == {"r", "team-a.web", "team-a/Job/j-0"}
     assert found["r"].endswith("has pods that run on: 2 ending and 1 of a rollout that takes long")
+
+
+def test_pods_that_cost_more_than_is_asked_for():
+    found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), makers=("w", "r"), surplus=CPU))
+    assert found.keys() == {"w", "r"}
+    assert found["r"].endswith("has pods that run on: more than it asks for")
