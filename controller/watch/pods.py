@@ -19,7 +19,7 @@ from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_from
-from bizrq.workloads.ownership.payers import SELECTING
+from bizrq.workloads.ownership.payers import OWN_LABELS, SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.pods import resize
 from bizrq.workloads.pods.podspec import COUNTED, COUNTED_OF_CONTAINER
@@ -33,14 +33,6 @@ _VERSIONS = ("leaderworkerset.sigs.k8s.io/template-revision-hash", "controller-r
 _LABELS = (LABEL, hami.IGNORE, *_VERSIONS)
 #: A grace other than this one is kept.
 _GRACE = 30
-#: Labels that differ between the pods of one owner, which no selector of a workload names.
-_OWN_LABELS = frozenset(
-    {
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-    }
-)
 #: The kinds of owners that keep a pod by its labels, for some also by its name.
 _SELECTING = frozenset(kind for _, kind in SELECTING)
 _METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
@@ -198,7 +190,9 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
     labels = metadata.get("labels") or {}
     counted_labels = shapes.shared({key: value for key, value in labels.items() if key.startswith(_LABELS)})
     owner = shapes.owner(metadata)
-    may_be_released = owner is None or (group_and_version(owner.api_version)[0], owner.kind) in SELECTING
+    kind = (group_and_version(owner.api_version)[0], owner.kind) if owner is not None else None
+    may_be_released = kind is None or kind in SELECTING
+    own_labels = OWN_LABELS.get(kind, ()) if kind is not None else ()
     return Pod(
         metadata["uid"],
         intern(metadata.get("namespace") or ""),
@@ -207,7 +201,7 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
         _time(metadata.get("creationTimestamp")),
         owner,
         counted_labels,
-        shapes.shared({key: value for key, value in labels.items() if key not in _OWN_LABELS})
+        shapes.shared({key: value for key, value in labels.items() if key not in own_labels})
         if may_be_released
         else counted_labels,
         shapes.shared(counted),

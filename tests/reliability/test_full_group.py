@@ -329,3 +329,31 @@ async def test_an_index_that_failed_for_good_costs_nothing(cluster: Cluster, emp
     await end(empty, pods[:2], "Failed")
     await end(empty, pods[2:3], "Succeeded")
     await uses(empty, "1")
+
+
+@pytest.mark.parametrize("how", ["deadline", "success policy"])
+async def test_a_job_that_makes_no_more_pods_is_charged_for_those_that_end(
+    tenant: Tenant, cluster: Cluster, how: str
+) -> None:
+    """Its status says what it will be once all of its pods have ended."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's Jobs end at once")
+    made = of_kind(JOBS, web(tenant, 4, slow=True))
+    if how == "deadline":
+        made["spec"]["activeDeadlineSeconds"] = 5
+    else:
+        rules = [{"succeededCount": 1}]
+        made["spec"] |= {"completionMode": "Indexed", "completions": 4, "successPolicy": {"rules": rules}}
+    await tenant.create(JOBS, made)
+    pods = await tenant.running(4)
+    if how == "success policy":
+        done = {"status": {"phase": "Succeeded"}}
+        name = pods[0]["metadata"]["name"]
+        await tenant.admin.patch(PODS, name, done, namespace=tenant.name, subresource="status")
+
+    async def ends() -> bool:
+        found = await tenant.pods()
+        return bool(found) and all("deletionTimestamp" in each["metadata"] for each in found)
+
+    await eventually(ends, 30, "the other pods end")
+    await uses(tenant, "4" if how == "deadline" else "3")

@@ -1,7 +1,8 @@
-"""Routes by the selector of a ReplicationController, which is the one that can be changed.
+"""Routes by selectors: that of a ReplicationController, which can be changed, and those that name a pod's own labels.
 
-Its controller goes by what it saw last: it makes pods for a template of before, and lets them go once it sees the next
-selector. The tenant's group has four cores, and the namespace no default. The oracle counts the pods that there are.
+The controller of the first goes by what it saw last: it makes pods for a template of before, and lets them go once it
+sees the next selector. The tenant's group has four cores, and the namespace no default. The oracle counts the pods that
+there are.
 """
 
 from __future__ import annotations
@@ -10,9 +11,19 @@ import asyncio
 
 import pytest
 
-from tests.reliability.routes import attempt, of_kind, owned, pod, web
+from tests.reliability.routes import (
+    attempt,
+    changed,
+    for_a_while,
+    has_running,
+    image_of,
+    of_kind,
+    owned,
+    pod,
+    web,
+)
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, Object
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
 from tests.support.tenant import REPLICATION_CONTROLLERS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -141,3 +152,42 @@ async def test_a_selector_changes_in_a_full_group_while_nothing_runs(tenant: Ten
     await tenant.running(4)
     await tenant.uses("4")
     await live.settled()
+
+
+#: Labels of which some controllers give each pod a value of its own.
+OWN_LABELS = (
+    "apps.kubernetes.io/pod-index",
+    "statefulset.kubernetes.io/pod-name",
+    "batch.kubernetes.io/job-completion-index",
+)
+
+
+@pytest.mark.parametrize("key", OWN_LABELS)
+async def test_pods_by_a_selector_with_a_label_of_ordinals(tenant: Tenant, live: LivePods, key: str) -> None:
+    """Their ReplicaSet, which asks for less after a while, has given all of them the same."""
+    for number in range(3):
+        name = f"web{number}"
+        made = of_kind(REPLICASETS, web(tenant, 4, name=name, app=name, cpu="900m"))
+        made["spec"]["selector"]["matchLabels"][key] = made["spec"]["template"]["metadata"]["labels"][key] = "0"
+        if await attempt(tenant.create(REPLICASETS, made)):
+            break
+        await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 1)), 10)
+        await changed(tenant, REPLICASETS, name, image_of("x", "1m"))
+        await asyncio.sleep(3)
+    await live.settled()
+
+
+async def test_such_pods_of_a_deployment_are_deleted_again_and_again(tenant: Tenant, live: LivePods) -> None:
+    """They take a day to stop, and others are made in their place."""
+    made = web(tenant, 4, slow=True)
+    made["spec"]["selector"]["matchLabels"][OWN_LABELS[0]] = "0"
+    made["spec"]["template"]["metadata"]["labels"][OWN_LABELS[0]] = "0"
+    await tenant.create(DEPLOYMENTS, made)
+    await tenant.running(4)
+    for number in range(4):
+        for each in await tenant.pods():
+            if "deletionTimestamp" not in each["metadata"]:
+                await attempt(tenant.delete(PODS, each["metadata"]["name"]))
+        await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 2)), 5)
+        await asyncio.sleep(2)
+    await live.settled(ever=4, over=4)

@@ -214,6 +214,22 @@ def test_an_owner_without_a_selector_keeps_what_it_made():
     assert keeps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}, made("Pod x uid=p"))
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"app": "x", "apps.kubernetes.io/pod-index": "0"}},
+        {"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "apps.kubernetes.io/pod-index", "operator": "In"}]},
+    ],
+)
+def test_a_label_of_which_the_controller_gives_each_pod_a_value_of_its_own_matches(selector: dict[str, object]):
+    """The watch of pods does not keep it."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {"selector": selector}}
+    pod = {"kind": "Pod", "metadata": {"name": "db-0", "labels": {"app": "x"}}}
+    assert keeps(owner, pod)
+    assert not keeps(owner, {"kind": "Pod", "metadata": {"name": "db-0", "labels": {"app": "y"}}})
+    assert not keeps({**owner, "kind": "ReplicaSet"}, pod)
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
