@@ -480,7 +480,10 @@ def _over(states: Iterable[tuple[Reservation, WriteState]]) -> list[Reservation]
 
 
 def _leftovers(usage: GroupUsage) -> list[str]:
-    """Return the lines of `status.leftovers`: what is left of workloads that are gone, and what it costs."""
+    """Return the lines of `status.leftovers`: what is left of workloads that are gone, and what it costs.
+
+    Pods that have ended may stay for long, and cost nothing.
+    """
     return sorted(
         wire.leftover_line(
             line.counted.slot,
@@ -489,7 +492,7 @@ def _leftovers(usage: GroupUsage) -> list[str]:
             line.counted.charged,
         )
         for line in usage.leftovers.values()
-        if line.left is not None
+        if line.left is not None and (line.is_unknown or any(line.counted.charged.values()))
     )
 
 
