@@ -94,8 +94,9 @@ def payers_are_remembered(given: Input) -> Denied | None:
 def requests_are_stated(given: Input) -> Denied | None:
     if not given.charge.unspecified:
         return None
-    hard = given.account.hard
-    missing = {name: who for name, who in given.charge.unspecified.items() if name in hard and who}
+    hard, asked = given.account.hard, given.charge.unspecified
+    # A budget of hours needs the amount as much as a ceiling does.
+    missing = {name: who for name, who in asked.items() if (name in hard or cash_name(name) in hard) and who}
     return unspecified(given.account.group, missing) if missing else None
 
 

@@ -91,8 +91,8 @@ def with_cover(account: Account, charge: Charge) -> Charge:
             taken[entry.uid] = larger(taken.get(entry.uid, {}), entry.amount)
     left = subtract_floor(charge.room.covers, charge.room.asked(taken.values()))
     covered = replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))
-    # What the owner covers was stated, bounded and let in with the owner.
-    return covered if covered.growth() else replace(covered, unspecified={}, unmodelled={})
+    # What the owner covers was bounded and let in with the owner. What nobody states is covered by nothing.
+    return covered if covered.growth() else replace(covered, unmodelled={})
 
 
 def added(account: Account, entry: Reservation) -> dict[str, int]:

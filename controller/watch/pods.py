@@ -19,7 +19,8 @@ from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.lives import Life, life_from
-from bizrq.workloads.ownership.payers import OWN_LABELS, SELECTING
+from bizrq.workloads.ownership.own_labels import OWN_LABELS
+from bizrq.workloads.ownership.payers import SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.pods import resize
 from bizrq.workloads.pods.podspec import COUNTED, COUNTED_OF_CONTAINER

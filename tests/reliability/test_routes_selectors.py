@@ -11,6 +11,7 @@ import asyncio
 
 import pytest
 
+from bizrq.kube.client import Resource
 from tests.reliability.routes import (
     attempt,
     changed,
@@ -24,7 +25,7 @@ from tests.reliability.routes import (
 )
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
-from tests.support.tenant import REPLICATION_CONTROLLERS, Tenant
+from tests.support.tenant import DAEMONSETS, REPLICATION_CONTROLLERS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -191,3 +192,20 @@ async def test_such_pods_of_a_deployment_are_deleted_again_and_again(tenant: Ten
         await for_a_while(lambda number=number: has_running(tenant, 4 * (number + 2)), 5)
         await asyncio.sleep(2)
     await live.settled(ever=4, over=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(DEPLOYMENTS, "pod-template-hash"), (DAEMONSETS, "controller-revision-hash")],
+    ids=["Deployment", "DaemonSet"],
+)
+async def test_what_a_workload_makes_does_not_match_its_selector(
+    tenant: Tenant, live: LivePods, kind: Resource, key: str
+) -> None:
+    """Its controller gives that label another value, lets go what it has made, and makes others without end."""
+    made = web(tenant, 4, cpu="900m")
+    made["spec"]["selector"]["matchLabels"][key] = made["spec"]["template"]["metadata"]["labels"][key] = "x"
+    if await attempt(tenant.create(kind, of_kind(kind, made) if kind is DAEMONSETS else made)) is None:
+        await for_a_while(lambda: has_running(tenant, 12), 5)
+        await tenant.delete(kind, "web")
+    await live.settled()

@@ -21,7 +21,8 @@ from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, has_same_controller, owner_chain, requires_group
 from bizrq.workloads.ownership.memory import leaving_parts
-from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner
+from bizrq.workloads.ownership.own_labels import check_selector
+from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner, selector_of
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import as_rerun
 from bizrq.workloads.scope import ignored_label
@@ -166,6 +167,8 @@ class WorkloadCounter:
         stored = self._before(old, group, lookup)
         if stored is None:
             counting.check_template_labels(new, adapter, group, lookup)
+        if stored is None or selector_of(new) != selector_of(old or {}):
+            check_selector(new, adapter.group_kind)
         demand = self._children.with_children(own_demand, adapter, children, lookup)
         before = None
         if stored is not None:

@@ -7,7 +7,7 @@ costs. Times are integer milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -31,6 +31,7 @@ from bizrq.workloads.labels import LABEL, Models, labels_of, models_of, with_mod
 from bizrq.workloads.lookup import Lookup, group_and_version
 from bizrq.workloads.owners import charged_group, controller_of, default_group, namespace_name, owner_chain
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.own_labels import OWN_LABELS, without_own_labels
 from bizrq.workloads.ownership.waiting import ordinal_of
 from bizrq.workloads.selectors import selects
 from bizrq.workloads.validation import Malformed
@@ -115,11 +116,6 @@ SELECTING: Final = frozenset(
 #: Those of which the selector may change. Their controllers make objects for the one that they saw last, and let these
 #: go once they see the next. Source: kubernetes pkg/apis/core/validation and pkg/apis/apps/validation.
 RESELECTING: Final = frozenset({REPLICATION_CONTROLLER, ROLLOUT})
-#: Labels by kind of which the controller gives each pod a value of its own. The watch of pods does not keep them.
-OWN_LABELS: Final[Mapping[GroupKind, frozenset[str]]] = {
-    STATEFUL_SET: frozenset({"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}),
-    JOB: frozenset({"batch.kubernetes.io/job-completion-index"}),
-}
 
 
 class Remembered(Protocol):
@@ -329,7 +325,7 @@ def keeps(owner: Object, child: Object) -> bool:
     """Return True where an owner's controller would keep this child: its selector, and a StatefulSet's names.
 
     An owner without a selector keeps what it made, and so does one of a kind that releases nothing (`SELECTING`). A
-    label of which the controller gives each pod a value of its own is taken to match. Source of the names: kubernetes
+    label that the controller itself sets is taken to match (`own_labels`). Source of the names: kubernetes
     pkg/controller/statefulset/stateful_set_utils.go, isMemberOf.
     """
     metadata, kind = child.get("metadata") or {}, _kind_of(owner)
@@ -338,25 +334,10 @@ def keeps(owner: Object, child: Object) -> bool:
         if ordinal_of(str(metadata.get("name")), name) is None:
             return False
     selector = selector_of(owner)
-    if selector and (own := OWN_LABELS.get(kind)) is not None:
-        selector = _without(selector, own)
+    if selector and kind in OWN_LABELS:
+        selector = without_own_labels(selector, kind)
     labels = metadata.get("labels") or {}
     return not selector or selects(selector, labels if isinstance(labels, dict) else {})
-
-
-def _without(selector: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    """Return a selector without what it says of these labels; another shape as it is."""
-    labels, rules = selector.get("matchLabels"), selector.get("matchExpressions")
-    found = dict(selector)
-    if isinstance(labels, dict):
-        found["matchLabels"] = {key: value for key, value in labels.items() if key not in keys}
-    if isinstance(rules, list):
-        found["matchExpressions"] = [each for each in rules if not (isinstance(each, dict) and _key(each) in keys)]
-    return found
-
-
-def _key(rule: dict[str, Any]) -> str:
-    return str(rule.get("key"))
 
 
 def selector_of(owner: Object) -> dict[str, Any]:

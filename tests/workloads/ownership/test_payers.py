@@ -221,7 +221,7 @@ def test_an_owner_without_a_selector_keeps_what_it_made():
         {"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "apps.kubernetes.io/pod-index", "operator": "In"}]},
     ],
 )
-def test_a_label_of_which_the_controller_gives_each_pod_a_value_of_its_own_matches(selector: dict[str, object]):
+def test_a_label_that_the_controller_itself_sets_matches(selector: dict[str, object]):
     """The watch of pods does not keep it."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {"selector": selector}}
     pod = {"kind": "Pod", "metadata": {"name": "db-0", "labels": {"app": "x"}}}

@@ -1,0 +1,57 @@
+"""Labels that a controller itself sets on what it makes, whatever the template says.
+
+A selector that names one matches nothing that is made: the controller lets go each child and makes another, for ever.
+The API server stores such a workload. This file alone knows these labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bizrq.workloads.kinds.declaration import DAEMON_SET, DEPLOYMENT, JOB, ROLLOUT, STATEFUL_SET, GroupKind
+from bizrq.workloads.validation import malformed, map_at
+
+_REVISION: Final = "controller-revision-hash"
+#: By kind. Source: kubernetes pkg/controller (deployment/sync.go, daemon/util, statefulset/stateful_set_utils.go,
+#: job/indexed_job_utils.go), and argo-rollouts rollout/sync.go.
+OWN_LABELS: Final[Mapping[GroupKind, frozenset[str]]] = {
+    DEPLOYMENT: frozenset({"pod-template-hash"}),
+    ROLLOUT: frozenset({"rollouts-pod-template-hash"}),
+    DAEMON_SET: frozenset({_REVISION, "pod-template-generation"}),
+    STATEFUL_SET: frozenset({_REVISION, "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}),
+    JOB: frozenset({"batch.kubernetes.io/job-completion-index"}),
+}
+
+
+def without_own_labels(selector: dict[str, Any], kind: GroupKind) -> dict[str, Any]:
+    """Return a selector without what it says of the labels that its kind's controller sets. Raises nothing."""
+    own, labels, rules = OWN_LABELS[kind], selector.get("matchLabels"), selector.get("matchExpressions")
+    if not rules and isinstance(labels, dict) and own.isdisjoint(labels):
+        return selector
+    found = dict(selector)
+    if isinstance(labels, dict):
+        found["matchLabels"] = {key: value for key, value in labels.items() if key not in own}
+    if isinstance(rules, list):
+        found["matchExpressions"] = [each for each in rules if not (isinstance(each, dict) and _key(each) in own)]
+    return found
+
+
+def check_selector(obj: dict[str, Any], kind: GroupKind) -> None:
+    """Raise Malformed for a selector that what the controller makes cannot match."""
+    selector = map_at(obj, "spec", "selector")
+    if kind not in OWN_LABELS or without_own_labels(selector, kind) == selector:
+        return
+    named = {*map_at(selector, "matchLabels"), *map(_key, _rules(selector))} & OWN_LABELS[kind]
+    label = min(named)
+    why = f"{label} is set by the controller itself, so that nothing it makes would match: select by other labels"
+    raise malformed("spec.selector", why)
+
+
+def _rules(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = selector.get("matchExpressions")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _key(rule: Mapping[str, Any]) -> str:
+    return str(rule.get("key"))
