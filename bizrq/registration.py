@@ -153,6 +153,7 @@ GROUP_CHANGED = (
 )
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
+_NOT_BY_KUBERNETES = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
 _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 _REQUIRED = {"key": REQUIRED, "operator": "In", "values": ["true"]}
@@ -467,7 +468,7 @@ def _deleted(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         return []
     makers = [each for each in (*registry.makers, *registry.passing) if each.group_kind != DEPLOYMENT]
     conditions = [
-        {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"},
+        _NOT_BY_KUBERNETES,
         {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)},
     ]
     return [Webhook("deleted", VERSIONS, rules, conditions, managed, fails_open=True)]
@@ -482,7 +483,7 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     rules = [_updated(each) for each in registry.made if each.group_kind != POD]
     if not rules:
         return []
-    conditions = [_SPEC_CHANGED, {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}]
+    conditions = [_SPEC_CHANGED, _NOT_BY_KUBERNETES]
     return [Webhook("edited", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED], fails_open=True)]
 
 
@@ -540,7 +541,6 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
         *(deleted if any(a.refers for a in settings.registry.charged) else ()),
         *([runtimes] if any(a.group_kind == TRAIN_JOB for a in settings.registry.charged) else ()),
     ]
-    not_by_kubernetes = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
     return [
         # A referenced object carries no label of ours: the handler lists its users.
         Webhook(
@@ -551,7 +551,7 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
             managed,
         ),
         # What is deleted may come again otherwise. Fails open: many delete these, and few workloads name any.
-        *([Webhook("named", REFERENCES, named, [not_by_kubernetes], managed, fails_open=True)] if named else ()),
+        *([Webhook("named", REFERENCES, named, [_NOT_BY_KUBERNETES], managed, fails_open=True)] if named else ()),
         # A claim is charged to the group that it names, or to the groups of its users.
         Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], managed),
     ]

@@ -111,10 +111,11 @@ class ObservedUsage:
 
         Where its own labels cannot be counted, those of its payer are, or none. Raises Malformed.
         """
+        with suppress(Malformed):
+            return self._cost(pod, payer)
         unlabelled = msgspec.structs.replace(pod, labels={}, selected={})
-        for each, above in ((pod, payer), (unlabelled, payer)):
-            with suppress(Malformed):
-                return self._cost(each, above)
+        with suppress(Malformed):
+            return self._cost(unlabelled, payer)
         return self._cost(unlabelled, None)
 
     def _cost(self, pod: Pod, payer: Object | None) -> Resources:

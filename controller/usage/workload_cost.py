@@ -26,7 +26,7 @@ from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, informers_below
 from controller.usage.claim_payers import ClaimPayers
-from controller.usage.excess import ExcessUsage, surplus_message
+from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
 from controller.watch.cluster import AHEAD, Cluster, Object, patience
 
@@ -216,7 +216,7 @@ class WorkloadCosts:
     async def _now(self, adapter: Adapter, obj: Object) -> _Count:
         """Count a workload and what is below it, all as of the moment of return.
 
-        A finished workload costs what its live pods and what stands below it cost. Raises ApiError, Unreachable.
+        A finished workload costs what its live pods cost, and what grows below it. Raises ApiError, Unreachable.
         """
         uid = obj["metadata"]["uid"]
         asked: dict[Reference, None] = {}
@@ -291,8 +291,10 @@ class WorkloadCosts:
         below = gather(self._cluster, adapter, obj)
         group = self._cluster.ownership.group_of(obj)
         hold = self._hold(adapter, obj, group, demand.resources, below, ended=ended)
-        # Of what has ended, the live pods are charged, and what stands below it and may make others.
         between = self._excess.of(adapter, obj, below, demand.resources, lookup)
+        if ended and not self._excess.of(adapter, obj, below, self._asked_for(adapter, obj, lookup), lookup).resources:
+            # What it has made goes with it, unless that has come to ask for more.
+            between = NO_EXCESS
         # What asked for more in another group is held there (`controller.usage.stays`).
         counts = hold.counts if hold.group == group else demand.resources
         # A controller that lags may make pods for the earlier demand besides those that are ending.
@@ -322,6 +324,13 @@ class WorkloadCosts:
         if found.surplus:
             findings.append(surplus_message(adapter, obj, self._pods.latest(below), found.surplus))
         return _Count(cost, hold, below, "; ".join(findings))
+
+    def _asked_for(self, adapter: Adapter, obj: Object, lookup: Lookup) -> Resources:
+        """Return what a workload that has ended asked for until then."""
+        try:
+            return counting.own_demand({**obj, "status": {}}, adapter, lookup, self._config).resources
+        except Malformed:
+            return {}
 
     def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
         return counting.is_charged_for_pods(obj, adapter, self._config)

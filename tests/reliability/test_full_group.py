@@ -357,3 +357,34 @@ async def test_a_job_that_makes_no_more_pods_is_charged_for_those_that_end(
 
     await eventually(ends, 30, "the other pods end")
     await uses(tenant, "4" if how == "deadline" else "3")
+
+
+@pytest.mark.parametrize("ends", ["before", "after"])
+async def test_pods_that_have_ended_are_not_left(empty: Tenant, ends: str) -> None:
+    """They stay for as long as nobody deletes them, and nobody is charged for them."""
+    made = briefly(of_kind(JOBS, web(empty, 4)))
+    made["spec"]["completions"] = 4
+    await empty.create(JOBS, made)
+    pods = await empty.running(4)
+    if ends == "before":
+        await end(empty, pods, "Succeeded")
+        await uses(empty, "0")
+    await empty.delete(JOBS, "web", "Orphan")
+    await eventually(lambda: is_gone(empty, JOBS, "web"), 30, "the Job is gone")
+    if ends == "after":
+        await eventually(lambda: says_left(empty), 30, "the pods are left")
+        await end(empty, pods, "Succeeded")
+        await uses(empty, "0")
+    await asyncio.sleep(1)
+
+    async def is_free() -> bool:
+        return not await says_left(empty)
+
+    await eventually(is_free, 10, "nothing is left")
+    assert len((await empty.admin.list(PODS, empty.name))[0]) == 4
+    await empty.admin.request("DELETE", GROUPS.path(name=empty.name), params={"dryRun": "All"})
+
+
+async def says_left(tenant: Tenant) -> bool:
+    status = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+    return bool(status.leftovers) or "Leftovers" in await tenant.conditions()

@@ -1,4 +1,4 @@
-"""Routes by what a template says: smaller pods beside those of before, other ordinals, limits of 0, a larger one anew.
+"""Routes by what a template says: smaller pods beside those of before, other ordinals, and a larger one anew.
 
 In each a tenant with the role `edit` tries to run more than the four cores of a group.
 """
@@ -20,9 +20,7 @@ from tests.reliability.routes import (
     may_operate,
     of_kind,
     owned,
-    pod,
     replica_set,
-    used,
     web,
 )
 from tests.support.cluster import Cluster
@@ -62,22 +60,6 @@ async def test_a_stateful_set_without_partition_makes_pods_of_its_current_revisi
     await for_a_while(lambda: has_running(tenant, 9), 8)
     await tenant.patch(STATEFULSETS, "web", {"spec": {"minReadySeconds": 3600}})
     await live.settled()
-
-
-@pytest.mark.parametrize("where", ["container", "sidecar", "pod"])
-async def test_a_limit_of_zero_is_no_limit(tenant: Tenant, where: str) -> None:
-    """A node sets no quota for it, as for what states none (kubernetes pkg/kubelet/cm, MilliCPUToQuota)."""
-    made, none = pod(tenant, "p"), {"limits": {"cpu": "0"}}
-    [container] = made["spec"]["containers"]
-    if where == "container":
-        container["resources"] = none
-    elif where == "sidecar":
-        made["spec"]["initContainers"] = [{**container, "name": "s", "restartPolicy": "Always", "resources": none}]
-    else:
-        del container["resources"]
-        made["spec"]["resources"] = none
-    refused = await attempt(tenant.create(PODS, made))
-    assert refused is not None, f"a pod may take all cores of its node; used {await used(tenant.admin, tenant.name)}"
 
 
 @pytest.mark.parametrize("kind", [REPLICASETS, REPLICATION_CONTROLLERS, STATEFULSETS], ids=lambda each: each.kind)

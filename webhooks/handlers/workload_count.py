@@ -16,7 +16,7 @@ from bizrq.store.ports import ReferenceLookup
 from bizrq.units.resources import Resources, add, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
-from bizrq.workloads.kinds.declaration import STATEFUL_SET, Adapter
+from bizrq.workloads.kinds.declaration import REPLICA_SET, STATEFUL_SET, Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, has_same_controller, owner_chain, requires_group
@@ -183,7 +183,8 @@ class WorkloadCounter:
                 demand, before = with_older(demand, before, older)
             demand = replace(demand, resources=add(demand.resources, more))
         because_stored: Resources = {}
-        if old is not None and before is not None:
+        # Of what makes ReplicaSets, the older versions say what stays.
+        if old is not None and before is not None and REPLICA_SET not in adapter.creates:
             leaving = leaving_range(old, new) if adapter.group_kind == STATEFUL_SET else 0
             because_stored = counting.beside_stored(demand, before, leaving)
         demand = replace(demand, resources=add(demand.resources, because_stored))

@@ -215,9 +215,10 @@ def _shared_claims(pods: PodSet, around: ClaimContext, *, at_least: bool) -> Map
 
 
 def _older_cost(pods: PodSet, around: ClaimContext) -> Resources:
-    """Return the cost of a pod of an older revision. One that cannot be counted was never admitted."""
+    """Return the cost of a pod of an older revision, as far as it can be counted: it was once."""
     with suppress(Malformed):
-        return charged_cost(pod_cost(pods.spec, pods.path, around.namespace, around.lookup), pods, around)
+        cost = pod_cost(pods.spec, pods.path, around.namespace, around.lookup)
+        return _cost_at_least(cost, pods, around, around.labels)
     return {}
 
 

@@ -416,17 +416,13 @@ def _defaults(limit_range: Mapping[str, Any], path: str) -> list[tuple[dict[str,
 def _missing(
     containers: Iterable[Container], pod_requests: Mapping[str, int], pod_limits: Mapping[str, int]
 ) -> dict[str, list[str]]:
-    """Return which containers do not state what. A limit of 0 states none: a node sets no limit for it."""
     missing: dict[str, list[str]] = {}
     for container in containers:
         requests, limits = container.requests, container.limits
-        if limits.get("cpu") and limits.get("memory") and "cpu" in requests and "memory" in requests:
+        if "cpu" in limits and "memory" in limits and "cpu" in requests and "memory" in requests:
             continue
         for kind, name in MUST_SAY:
-            if kind == "requests":
-                is_stated = name in requests or name in pod_requests
-            else:
-                is_stated = bool(limits.get(name) or pod_limits.get(name))
-            if not is_stated:
+            stated, of_pod = (requests, pod_requests) if kind == "requests" else (limits, pod_limits)
+            if name not in stated and name not in of_pod:
                 missing.setdefault(f"{kind}.{name}", []).append(container.name)
     return missing
