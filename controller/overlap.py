@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two writes at least, and until a write that failed is tried again: twice as many after each failure.
 PACE = 1.0
+#: The same where a maker is no longer listed: its controller tries again ever more rarely.
+_RELEASES = 0.2
 #: Seconds after which the stored list is compared again, and between two tries at most. Others may have deleted it.
 CHECK = 30.0
 
@@ -34,6 +36,8 @@ class OverlapList:
         #: Texts by key, by group; no group without any.
         self._listed: dict[str, Mapping[str, str]] = {}
         self._changed = asyncio.Event()
+        #: Some maker is no longer listed.
+        self._released = asyncio.Event()
 
     def set(self, group: str, listed: Mapping[str, str]) -> None:
         """Replace the makers of a group: the text of the rejection by key."""
@@ -42,6 +46,8 @@ class OverlapList:
             self._listed[group] = dict(listed)
         if dict(before) != dict(listed):
             self._changed.set()
+        if before.keys() - listed.keys():
+            self._released.set()
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
@@ -52,6 +58,7 @@ class OverlapList:
         pause = self._pace
         while True:
             self._changed.clear()
+            self._released.clear()
             try:
                 await self._write()
             except (ApiError, Unreachable) as error:
@@ -60,11 +67,10 @@ class OverlapList:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._check)
                 continue
-            pause = self._pace
-            await asyncio.sleep(pause)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._check):
-                    await self._changed.wait()
+            pause, soon = self._pace, min(self._pace, _RELEASES)
+            await asyncio.sleep(soon)
+            await _happens(self._released, pause - soon)
+            await _happens(self._changed, self._check)
 
     async def _write(self) -> None:
         # One of each group in turn: no group takes the place of others.
@@ -87,3 +93,10 @@ class OverlapList:
             return
         changes = {**dict.fromkeys(before), **wanted}
         await self._client.patch(OVERLAPS, overlap.NAME, {"listed": changes})
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, for so many seconds at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -40,6 +40,13 @@ def below(number: object) -> Object:
 
 
 @pytest.mark.parametrize(
+    ("strategy", "cost"), [({"type": "RollingUpdate"}, 40), ({"type": "OnDelete"}, 4), ({}, 4), (None, 4)]
+)
+def test_with_the_type_alone_all_pods_may_be_of_the_current_revision(strategy: Any, cost: int) -> None:
+    assert cores("1", template("10"), strategy) == cost
+
+
+@pytest.mark.parametrize(
     ("partition", "cost"), [(0, 4), (1, 13), (3, 31), (4, 40), (1000, 40), (None, 4), ("4", 4), (True, 4), (-1, 4)]
 )
 def test_pods_below_the_partition_cost_what_the_larger_revision_does(partition: object, cost: int) -> None:
