@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bizrq.kube.informer import Informer
-from bizrq.units.resources import Resources, growth, larger, smaller
+from bizrq.units.resources import Resources, add, growth, larger, smaller
 from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -57,7 +57,7 @@ class WorkloadCost(msgspec.Struct, frozen=True):
     excess: Resources = msgspec.field(default_factory=dict)
     finding: str = ""
     overlap: Overlap | None = None
-    #: What pods cost beyond that which no overlap explains.
+    #: What pods cost and what is asked for below it beyond that, which no overlap explains.
     surplus: Resources = msgspec.field(default_factory=dict)
     #: What of `resources` counts whatever the workload asks for, as its pods show it. None where that is not looked at.
     floor: Resources | None = None
@@ -313,7 +313,7 @@ class WorkloadCosts:
             demand.shared,
             excess=growth(charge, own),
             overlap=found.overlap,
-            surplus=found.surplus or {},
+            surplus=add(found.surplus or {}, found.between or {}),
             floor=smaller(found.weighed.runs, own),
             again=min(again, default=None),
             vanished=found.vanished,

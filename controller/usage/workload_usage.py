@@ -87,7 +87,7 @@ class WorkloadUsage:
     models: Models = ()
     left: Memory | None = None
     overlap: Overlap | None = None
-    #: What pods cost beyond what it asks for, which no overlap explains.
+    #: What pods cost and what is asked for below it beyond what it asks for, which no overlap explains.
     surplus: Resources = field(default_factory=dict)
     vanished: Sequence[str] = ()
 

@@ -26,6 +26,7 @@ from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.reliability.routes import (
     STRATEGIC,
     attempt,
+    changed,
     for_a_while,
     gone,
     image_of,
@@ -483,6 +484,35 @@ async def test_what_is_left_is_adopted_by_a_workload_of_another_group_that_asks_
     await tenant.create(DEPLOYMENTS, web(tenant, 4, label=other))
     await use(tenant, **{tenant.name: "0", other: "4"})
     await fit(tenant, other, both)
+
+
+async def test_a_replica_set_with_smaller_pods_is_adopted_by_a_small_workload_of_another_group(
+    tenant: Tenant, both: LivePods, other: str
+) -> None:
+    """A paused Deployment leaves it as it is. Its pods come again larger once they are deleted."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 3, name="own", app="own", label=other))
+    still = {"paused": True, "strategy": {"type": "Recreate"}}
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, name="thief", label=other, cpu="1m", **still))
+    made = replica_set(tenant, "made", 1, cpu="1m")
+    made["metadata"]["labels"]["app"] = "of-nobody"
+    await tenant.create(REPLICASETS, made)
+    await tenant.running(4)
+    await changed(tenant, REPLICASETS, "made", image_of("i", "4"))
+    await asyncio.sleep(2)
+    await attempt(tenant.patch(REPLICASETS, "made", {"metadata": {"labels": {"app": "x"}}}))
+
+    async def is_adopted() -> bool:
+        return bool((await tenant.admin.get(REPLICASETS, "made", tenant.name))["metadata"].get("ownerReferences"))
+
+    await for_a_while(is_adopted, 10)
+    await asyncio.sleep(3)
+    for each in await tenant.pods():
+        if each["metadata"]["name"].startswith("made"):
+            await tenant.delete(PODS, each["metadata"]["name"])
+    await asyncio.sleep(4)
+    await both.settled()
+    made_again = [each for each in await tenant.pods() if each["metadata"]["name"].startswith("made")]
+    assert not made_again, "the other group has no room for it"
 
 
 # Nobody pays any more.
