@@ -525,21 +525,19 @@ def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
 
 def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
     resource_api = ("resource.k8s.io", ["v1"])
-    templates = [
-        _rule("apps", ["v1"], ["deployments", "replicasets"], ["UPDATE"], "Namespaced"),
-        _rule("", ["v1"], ["podtemplates"], ["UPDATE"], "Namespaced"),
-    ]
+    kinds = settings.registry.charged
+    templates = [("apps", ["deployments", "replicasets"]), ("", ["podtemplates"])]
+    templates = templates if any(each.refers for each in kinds) else []
     written = [
-        *(templates if any(a.refers for a in settings.registry.charged) else ()),
+        *(_rule(group, ["v1"], plurals, ["UPDATE"], "Namespaced") for group, plurals in templates),
         _rule(*resource_api, ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
         _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
     ]
     claims = _rule(*resource_api, ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")
-    deleted = [{**rule, "operations": ["DELETE"]} for rule in templates]
     runtimes = _rule("trainer.kubeflow.org", ["v1alpha1"], ["trainingruntimes"], ["UPDATE", "DELETE"], "Namespaced")
     named = [
-        *(deleted if any(a.refers for a in settings.registry.charged) else ()),
-        *([runtimes] if any(a.group_kind == TRAIN_JOB for a in settings.registry.charged) else ()),
+        *(_rule(group, ["v1"], plurals, ["DELETE"], "Namespaced") for group, plurals in templates),
+        *([runtimes] if any(each.group_kind == TRAIN_JOB for each in kinds) else ()),
     ]
     return [
         # A referenced object carries no label of ours: the handler lists its users.

@@ -237,7 +237,7 @@ class WorkloadCosts:
                 # A demand that could not be counted raises again.
                 count(lookup)
         except Malformed as error:
-            demand = self._last.get(uid) or self._at_least(adapter, obj, lookup)
+            demand = self._last.get(uid) or counting.demand_at_least(obj, adapter, {}, lookup, self._config)
             return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked)))
         demand, found = counted[0]
         if not has_ended(obj, adapter):
@@ -246,12 +246,6 @@ class WorkloadCosts:
         unreadable = "; ".join(demand.unreadable)
         cost = msgspec.structs.replace(found.cost, settled=settled, unreadable=unreadable, asked=tuple(asked))
         return found._replace(cost=cost)
-
-    def _at_least(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
-        """Return what a workload asks for that could never be counted, as far as it can be. Raises nothing."""
-        with contextlib.suppress(Malformed):
-            return counting.demand_at_least(obj, adapter, {}, lookup, self._config)
-        return counting.NO_DEMAND
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """Return what a workload asks for, with children that may grow beyond it. Raises Malformed.
@@ -292,8 +286,7 @@ class WorkloadCosts:
         group = self._cluster.ownership.group_of(obj)
         hold = self._hold(adapter, obj, group, demand.resources, below, ended=ended)
         between = self._excess.of(adapter, obj, below, demand.resources, lookup)
-        if ended and not self._excess.of(adapter, obj, below, self._asked_for(adapter, obj, lookup), lookup).resources:
-            # What it has made goes with it, unless that has come to ask for more.
+        if ended and between.resources and not self._has_grown(adapter, obj, below, lookup):
             between = NO_EXCESS
         # What asked for more in another group is held there (`controller.usage.stays`).
         counts = hold.counts if hold.group == group else demand.resources
@@ -325,12 +318,15 @@ class WorkloadCosts:
             findings.append(surplus_message(adapter, obj, self._pods.latest(below), found.surplus))
         return _Count(cost, hold, below, "; ".join(findings))
 
-    def _asked_for(self, adapter: Adapter, obj: Object, lookup: Lookup) -> Resources:
-        """Return what a workload that has ended asked for until then."""
-        try:
-            return counting.own_demand({**obj, "status": {}}, adapter, lookup, self._config).resources
-        except Malformed:
-            return {}
+    def _has_grown(self, adapter: Adapter, obj: Object, below: Below, lookup: Lookup) -> bool:
+        """Return True where what a workload has made asks for more than that did until it ended.
+
+        The rest goes with the workload.
+        """
+        asked: Resources = {}
+        with contextlib.suppress(Malformed):
+            asked = counting.own_demand({**obj, "status": {}}, adapter, lookup, self._config).resources
+        return bool(self._excess.of(adapter, obj, below, asked, lookup).resources)
 
     def _is_charged_for_pods(self, adapter: Adapter, obj: Object) -> bool:
         return counting.is_charged_for_pods(obj, adapter, self._config)

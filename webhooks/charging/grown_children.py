@@ -153,13 +153,13 @@ class GrownChildren:
         if not growth(mine.resources, was.resources):
             return None
         own = stored_demand(context, family.stored, maker, lookup)
-        others = [stored_demand(context, sibling, adapter, lookup) for sibling in family.siblings]
-        after = counting.with_children(own, [*others, mine], maker, context.config)
-        before = counting.with_children(own, [*others, was] if old else others, maker, context.config)
-        if not own.roles:
+        if own.roles:
+            others = [stored_demand(context, sibling, adapter, lookup) for sibling in family.siblings]
+            after = counting.with_children(own, [*others, mine], maker, context.config)
+            before = counting.with_children(own, [*others, was] if old else others, maker, context.config)
+        else:
             # It is suspended or has ended, and covers nothing: each of them is charged by itself.
-            after = child_demand(new, adapter, family.stored, lookup, context.config)
-            before = NO_DEMAND
+            after, before = child_demand(new, adapter, family.stored, lookup, context.config), NO_DEMAND
             if old is not None:
                 before = countable_demand(old, adapter, family.stored, lookup, context.config)
         metadata = family.stored["metadata"]

@@ -127,11 +127,12 @@ def demand_at_least(
 ) -> Demand:
     """Return the demand of a stored object as far as it can be counted: its pods may run, and are never free.
 
-    `payer` has the labels of who pays for it: they name the models where its own cannot be. Raises Malformed where not
-    even its pods can be read.
+    The labels of its `payer` name the models where its own cannot. No demand where not even its pods can be read.
+    Raises nothing.
     """
-
-    return _own_demand(obj, adapter, lookup, config, payer)
+    with suppress(Malformed):
+        return _own_demand(obj, adapter, lookup, config, labels_of(payer))
+    return NO_DEMAND
 
 
 def _own_demand(

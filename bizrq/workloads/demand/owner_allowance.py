@@ -57,10 +57,7 @@ def child_demand_at_least(
     try:
         return child_demand(child, adapter, pays, lookup, config)
     except Malformed:
-        try:
-            return _of_pods(demand_at_least(child, adapter, labels_of(pays), lookup, config))
-        except Malformed:
-            return NO_DEMAND
+        return _of_pods(demand_at_least(child, adapter, pays, lookup, config))
 
 
 def _of_pods(found: Demand) -> Demand:

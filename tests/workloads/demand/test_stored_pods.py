@@ -8,7 +8,7 @@ from bizrq.builtin import builtin_registry
 from bizrq.units.resources import Resources, restrict
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import adapter_of, beside_stored, demand_at_least
-from bizrq.workloads.labels import MODEL_LABELS, labels_of
+from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.special.statefulset import leaving_range
 from tests.support.workload_language import CONFIG, Object, cost, count, deployment, template, tfjob, workload
@@ -69,7 +69,7 @@ CARD = "requests.nvidia.com/gpu"
 
 def at_least(pod: Object, payer: Object, config: CountingConfig = CONFIG) -> Resources:
     registry = builtin_registry()
-    found = demand_at_least(pod, adapter_of(pod, registry), labels_of(payer), DocumentLookup([]), config)
+    found = demand_at_least(pod, adapter_of(pod, registry), payer, DocumentLookup([]), config)
     return restrict(found.resources, ["requests.cpu", CARD, f"{CARD}.A100"])
 
 
