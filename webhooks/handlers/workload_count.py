@@ -5,7 +5,7 @@ This file alone decides it. It charges nothing, and a write that cannot be count
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 from bizrq.api.review import Request
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.store.ports import ReferenceLookup
-from bizrq.units.resources import Resources, add, growth
+from bizrq.units.resources import Resources, growth
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
-from bizrq.workloads.kinds.declaration import REPLICA_SET, STATEFUL_SET, Adapter
+from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL, group_of, with_models
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.owners import charged_group, has_same_controller, owner_chain, requires_group
@@ -26,10 +26,10 @@ from bizrq.workloads.ownership.payers import Paid, PayerReason, PayingOwner, sel
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import as_rerun
 from bizrq.workloads.scope import ignored_label
-from bizrq.workloads.special.statefulset import leaving_range
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
+from webhooks.charging.beyond import Beyond
 from webhooks.charging.charges import (
     Charges,
     Counted,
@@ -43,7 +43,6 @@ from webhooks.charging.charges import (
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
-from webhooks.charging.older_versions import OlderVersions, explained, instead_of, with_older
 from webhooks.charging.owner_trust import OwnerTrust, as_child
 from webhooks.charging.payers import Payers, is_going
 from webhooks.charging.reference_users import CLAIM_TEMPLATE
@@ -87,7 +86,7 @@ class WorkloadCounter:
         self._owner_trust = owner_trust
         self._payers = payers
         self._adoption = Adoption(context)
-        self._older = OlderVersions(context)
+        self._beyond = Beyond(context, self._adoption)
         self._registry = context.registry
         self._config = context.config
 
@@ -169,44 +168,19 @@ class WorkloadCounter:
             counting.check_template_labels(new, adapter, group, lookup)
         if stored is None or selector_of(new) != selector_of(old or {}):
             check_selector(new, adapter.group_kind)
-        demand = self._children.with_children(own_demand, adapter, children, lookup)
-        before = None
-        if stored is not None:
-            before = self._children.with_children(stored, adapter, children, lookup)
-        versions, is_scaled, instead = await self._older.of(adapter, new, old, deadline)
-        older, plain = list[Demand](), demand.resources
-        if versions:
-            older = await self._demands([each.workload for each in versions], adapter, deadline)
-            plain = growth(plain, before.resources if before is not None else {})
-            more = instead_of(demand, older, instead)
-            if is_scaled:
-                demand, before = with_older(demand, before, older)
-            demand = replace(demand, resources=add(demand.resources, more))
-        because_stored: Resources = {}
-        # Of what makes ReplicaSets, the older versions say what stays.
-        if old is not None and before is not None and REPLICA_SET not in adapter.creates:
-            leaving = leaving_range(old, new) if adapter.group_kind == STATEFUL_SET else 0
-            because_stored = counting.beside_stored(demand, before, leaving)
-        demand = replace(demand, resources=add(demand.resources, because_stored))
-        if old is not None and (lets_go := await self._adoption.lets_go(adapter, old, new, deadline)):
-            demand = replace(demand, resources=add(demand.resources, lets_go))
-        if old is not None and adapter.creates and charged_group(old, self._registry, lookup) is None:
-            brings = await self._adoption.brings(adapter, old, demand, deadline)
-            demand = replace(demand, resources=add(demand.resources, brings))
-        charge = charge_of(adapter, write.request, new, demand, old, before)
-        if versions:
-            charge = explained(charge, add(plain, because_stored), versions, older)
+        declared = self._children.with_children(own_demand, adapter, children, lookup)
+        before = self._children.with_children(stored, adapter, children, lookup) if stored is not None else None
+        cost = await self._beyond.of(adapter, new, old, declared, before, lookup, deadline)
         charge = replace(
-            charge,
+            cost.charge(adapter, write.request, new, old),
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
-            because_stored=because_stored,
             changes_size=stored is not None and _sizes(stored) != _sizes(own_demand),
             templates=self._new_templates(asked, old if stored is not None else None, adapter, lookup),
         )
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
-        claims = await self._claims.charges(charge, group, demand, before or NO_DEMAND, lookup, deadline)
+        claims = await self._claims.charges(charge, group, cost.demand, cost.before or NO_DEMAND, lookup, deadline)
         if not (charge.is_new or hidden or charge.may_need_more() or charge.templates):
             unchanged = PendingCharge(group, charge, lookup)
             return _charges(adapter, claims) if claims else Decided(Granted(), lookup, unchanged)
@@ -225,14 +199,6 @@ class WorkloadCounter:
         if named and stored is not None:
             named -= {reference[3] for reference in counting.references(stored, adapter, lookup, self._config)}
         return frozenset(named)
-
-    async def _demands(self, objects: Sequence[Object], adapter: Adapter, deadline: Deadline) -> list[Demand]:
-        """Return what each of these asks for. Raises ApiError, Unreachable."""
-
-        def count(known: Lookup) -> list[Demand]:
-            return [stored_demand(self._context, obj, adapter, known) for obj in objects]
-
-        return count(await self._context.resolver.resolve(count, deadline.seconds_left()))
 
     def _leaving(
         self, write: WorkloadWrite, entering: PendingCharge, children: list[Object], lookup: ReferenceLookup
