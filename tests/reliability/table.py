@@ -129,7 +129,7 @@ ALONE = (
         kills.r3,
         "never over; nothing leaked after the expiry",
         {"kills": 100, "workers": 30, "fits": 20, "pause": 0.02},
-        {"kills": 4, "workers": 8, "fits": 6, "pause": 0.1},
+        {"kills": 4, "workers": 8, "fits": 6, "pause": 0.3},
         {"workers": 170, "fits": 150},
     ),
     Experiment(

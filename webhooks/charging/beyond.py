@@ -19,7 +19,7 @@ from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import REPLICA_SET, STATEFUL_SET, Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import charged_group
-from bizrq.workloads.special.statefulset import leaving_range
+from bizrq.workloads.special.statefulset import shift_of_ordinals
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.charges import charge_of
 from webhooks.charging.context import Context
@@ -81,8 +81,8 @@ class Beyond:
             return found
         # Of what makes ReplicaSets, the older versions say what stays.
         if found.before is not None and REPLICA_SET not in adapter.creates:
-            leaving = leaving_range(old, new) if adapter.group_kind == STATEFUL_SET else 0
-            stays = counting.beside_stored(found.demand, found.before, leaving)
+            shift = shift_of_ordinals(old, new) if adapter.group_kind == STATEFUL_SET else 0
+            stays = counting.beside_stored(found.demand, found.before, shift)
             found = replace(found.more(stays), because_stored=stays)
         found = found.more(await self._adoption.lets_go(adapter, old, new, deadline))
         if adapter.creates and charged_group(old, self._context.registry, lookup) is None:

@@ -6,7 +6,7 @@ their models (`models`). It does not know groups, ceilings or usage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -31,6 +31,7 @@ from bizrq.workloads.pods.eligibility import eligible_nodes, placement
 from bizrq.workloads.pods.podspec import IMPLICIT_CLASS, PodCost, check_size, grace_problem, pod_cost
 from bizrq.workloads.pods.roles import PodSet, has_ended, is_suspended, max_run_time, pod_set_of_template, pod_sets
 from bizrq.workloads.pods.surge import with_policies
+from bizrq.workloads.special.statefulset import BELOW_PARTITION, MAIN
 from bizrq.workloads.validation import Malformed, describe_value, expect_count, expect_map, malformed
 
 
@@ -244,23 +245,48 @@ def total_demand(demand: Demand) -> Resources:
     return resources.total((demand.resources, *demand.shared.values())) if demand.shared else demand.resources
 
 
-def beside_stored(demand: Demand, before: Demand, leaving: int = 0) -> Resources:
+def beside_stored(demand: Demand, before: Demand, shift: int = 0) -> Resources:
     """Return what stored pods cost beyond the demand that stay while others are added (docs/ownership.md, law 4).
 
     In a role that gets more pods, those are the stored ones, where they cost more than those of the new template: its
-    controller adds the others beside them, and may replace none. So do pods that are `leaving` the declared ones.
+    controller adds the others beside them, and may replace none. A pod with the ordinal n becomes the n + `shift`th of
+    the declared ones, and one that is not among these stays at what it costs.
     """
-    known, stay = {role.name: role for role in before.roles}, list[Resources]()
-    for role in demand.roles:
-        was = known.get(role.name)
-        if was is None or not (leaving or role.replicas > was.replicas):
-            continue
-        declared = was.replicas - was.surge
-        out = min(leaving, declared)
-        leaving -= out
-        larger = resources.growth(was.per_pod, role.per_pod)
-        stay += [resources.scale(larger, declared - out), resources.scale(was.per_pod, out)]
+    stored, asked = _by_controller(before), _by_controller(demand)
+    stay = [cost for name in stored.keys() & asked.keys() for cost in _staying(stored[name], asked[name], shift)]
     return resources.nonzero(resources.total(stay))
+
+
+def _by_controller(demand: Demand) -> dict[str, list[RoleDemand]]:
+    """Return the roles of which a controller counts the pods together, in the order of their ordinals."""
+    found: dict[str, list[RoleDemand]] = {}
+    for role in sorted(demand.roles, key=lambda role: role.name != BELOW_PARTITION):
+        found.setdefault(MAIN if role.name == BELOW_PARTITION else role.name, []).append(role)
+    return found
+
+
+def _staying(stored: Sequence[RoleDemand], asked: Sequence[RoleDemand], shift: int) -> Iterator[Resources]:
+    """Yield what stored pods cost beyond those that are asked for in their place; nothing if no others are added."""
+    before, after = (sum(role.replicas for role in roles) for roles in (stored, asked))
+    kept, costs = 0, list[Resources]()
+    for pods, cost in _ranges(stored, shift):
+        out = len(pods)
+        for others, instead in _ranges(asked):
+            both = len(range(max(pods.start, others.start), min(pods.stop, others.stop)))
+            costs.append(resources.scale(resources.growth(cost, instead), both))
+            out -= both
+            kept += both
+        costs.append(resources.scale(cost, out))
+    if after > (kept if shift else before):
+        yield from costs
+
+
+def _ranges(roles: Sequence[RoleDemand], start: int = 0) -> Iterator[tuple[range, Resources]]:
+    """Yield the numbers of the declared pods of each role, one role after another, and what a pod costs."""
+    for role in roles:
+        pods = range(start, start + role.replicas - role.surge)
+        yield pods, role.per_pod
+        start = pods.stop
 
 
 def larger_by_slot(some: Mapping[Slot, Resources], others: Mapping[Slot, Resources]) -> dict[Slot, Resources]:

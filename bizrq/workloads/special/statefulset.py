@@ -19,7 +19,8 @@ from bizrq.workloads.validation import Malformed, map_at
 DESCRIPTION = (
     "below the partition of its rolling update the larger of that and the template of `status.currentRevision`"
 )
-#: The role of the pods below the partition.
+#: The roles of its pods, those below the partition apart: they are the first by their ordinals.
+MAIN: Final = "main"
 BELOW_PARTITION: Final = "below the partition"
 _ALL: Final = 2**31 - 1
 
@@ -53,21 +54,17 @@ def partition(obj: dict[str, Any]) -> int:
     return found if type(found) is int and found > 0 else 0
 
 
-def leaving_range(old: dict[str, Any], new: dict[str, Any]) -> int:
-    """Return how many pods a write takes out of the range of ordinals while others come into it. Raises nothing.
+def shift_of_ordinals(old: dict[str, Any], new: dict[str, Any]) -> int:
+    """Return by how much a write moves the stored pods up among those that the object declares. Raises nothing.
 
-    The controller deletes those that are out of range once all that are in it are available, if ever.
+    A pod that gets below the first of them, or behind the last, is deleted once all others are available, if ever.
     """
-    before, after = _ordinals(old), _ordinals(new)
-    stay = len(range(max(before.start, after.start), min(before.stop, after.stop)))
-    return len(before) - stay if len(after) > stay else 0
+    return _start(old) - _start(new)
 
 
-def _ordinals(obj: dict[str, Any]) -> range:
-    spec = map_at(obj, "spec")
-    start, replicas = map_at(spec, "ordinals").get("start"), spec.get("replicas", 1)
-    first = start if type(start) is int else 0
-    return range(first, first + (replicas if type(replicas) is int else 1))
+def _start(obj: dict[str, Any]) -> int:
+    start = map_at(obj, "spec", "ordinals").get("start")
+    return start if type(start) is int else 0
 
 
 def _parted(pods: PodSet, below: int, older: PodSet | None) -> list[PodSet]:

@@ -7,15 +7,15 @@ import pytest
 from bizrq.builtin import builtin_registry
 from bizrq.units.resources import Resources, restrict
 from bizrq.workloads.config import CountingConfig
-from bizrq.workloads.demand.counting import adapter_of, beside_stored, demand_at_least
+from bizrq.workloads.demand.counting import Demand, RoleDemand, adapter_of, beside_stored, demand_at_least
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup
-from bizrq.workloads.special.statefulset import leaving_range
+from bizrq.workloads.special.statefulset import BELOW_PARTITION, MAIN, shift_of_ordinals
 from tests.support.workload_language import CONFIG, Object, cost, count, deployment, template, tfjob, workload
 
 
-def beside(old: Object, new: Object, leaving: int = 0) -> Resources:
-    return restrict(beside_stored(count(new), count(old), leaving), ["requests.cpu"])
+def beside(old: Object, new: Object, shift: int = 0) -> Resources:
+    return restrict(beside_stored(count(new), count(old), shift), ["requests.cpu"])
 
 
 SMALLER = [
@@ -40,27 +40,46 @@ def test_each_role_counts_by_itself():
     assert beside(old, tfjob(Worker=(8, "cpu=500m"), PS=(2, "cpu=1"))) == cost("cpu=2")
 
 
-def test_pods_that_leave_stay_at_what_they_cost():
+@pytest.mark.parametrize("shift", [3, -3])
+def test_pods_that_leave_stay_at_what_they_cost(shift: int):
     old, new = deployment(4, "cpu=1"), deployment(4, "cpu=500m")
-    assert beside(old, new, 3) == cost("cpu=3500m")
-    assert beside(old, old, 9) == cost("cpu=4")
+    assert beside(old, new, shift) == cost("cpu=3500m")
+    assert beside(old, old, 3 * shift) == cost("cpu=4")
+
+
+def test_what_only_leaves_ends():
+    assert beside(deployment(4, "cpu=1"), deployment(2, "cpu=500m"), -2) == {}
+
+
+def parted(below: str, above: str) -> Demand:
+    """Return the demand of a StatefulSet of pods with these CPUs; those `above` the partition are its first role."""
+    roles = [(MAIN, above.split()), (BELOW_PARTITION, below.split())]
+    found = tuple(RoleDemand(name, len(cpus), {"cpu": int(cpus[0])}) for name, cpus in roles if cpus)
+    return Demand({"cpu": sum(role.replicas * role.per_pod["cpu"] for role in found)}, found)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("before", "after", "shift", "expected"),
     [
-        ((0, 4), (0, 8), 0),
-        ((0, 4), (0, 2), 0),
-        ((0, 4), (2, 2), 0),
-        ((0, 4), (1, 4), 1),
-        ((0, 4), (100, 4), 4),
-        ((100, 4), (0, 1), 4),
-        ((None, 4), ("x", 4), 0),
+        (("8 8 8 8", ""), ("", "1 1 1 1 1"), 0, 28),
+        (("8 8", "4 4"), ("8 8", "4 4 4"), 0, 0),
+        (("8 8", "4 4"), ("", "4 4 4 4 4"), 0, 8),
+        (("8 8", "4 4"), ("", "4 4 4 4"), 0, 0),
+        (("8 8", "4 4"), ("8 8", "4 4"), 2, 16),
+        (("8 8", "4 4"), ("8 8", "4 4"), -2, 16),
+        (("", "8 8 8 8"), ("1 1", "1 1"), -100, 32),
     ],
 )
-def test_how_many_leave_the_range_while_others_come(old: tuple[object, int], new: tuple[object, int], expected: int):
-    first, then = ({"spec": {"ordinals": {"start": start}, "replicas": many}} for start, many in (old, new))
-    assert leaving_range(first, then) == expected
+def test_the_pods_below_a_partition_are_the_first_of_a_stateful_set(
+    before: tuple[str, str], after: tuple[str, str], shift: int, expected: int
+):
+    assert beside_stored(parted(*after), parted(*before), shift).get("cpu", 0) == expected
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [(0, 2, -2), (100, 0, 100), (None, "x", 0), (3, 3, 0)])
+def test_how_far_other_ordinals_move_the_pods(old: object, new: object, expected: int):
+    first, then = ({"spec": {"ordinals": {"start": start}, "replicas": 4}} for start in (old, new))
+    assert shift_of_ordinals(first, then) == expected
 
 
 GPU = MODEL_LABELS["gpu"]
