@@ -40,7 +40,7 @@ class OverlapList:
         self._released = asyncio.Event()
 
     def set(self, group: str, listed: Mapping[str, str]) -> None:
-        """Replace the makers of a group: the text of the rejection by key."""
+        """Replace the makers of a group: the text of the rejection by key, what matters most first."""
         before = self._listed.pop(group, {})
         if listed:
             self._listed[group] = dict(listed)
@@ -74,7 +74,7 @@ class OverlapList:
 
     async def _write(self) -> None:
         # One of each group in turn: no group takes the place of others.
-        turns = zip_longest(*(sorted(texts.items()) for _, texts in sorted(self._listed.items())))
+        turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
         body = overlap.overlap_list(listed)
         wanted = body["listed"]

@@ -44,6 +44,7 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
+from controller.usage.makers import keys_of_makers
 from controller.usage.observed_usage import ObservedUsage
 from controller.usage.overlaps import rejections
 from controller.usage.payer_lines import PayerLines
@@ -450,7 +451,8 @@ class Reconciler:
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
             usage = self._usage_cache.of(group.name)
-            self._overlaps.set(group.name, rejections(group, report.counted, usage, self._cluster.registry))
+            keys_of = partial(keys_of_makers, self._cluster)
+            self._overlaps.set(group.name, rejections(group, report.counted, usage, keys_of))
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]

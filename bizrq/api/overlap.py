@@ -2,15 +2,16 @@
 
 While a group is over its quota through pods that are ending, or through a rollout that takes long, a new pod in their
 place is rejected as by native quota, whoever makes it. A controller retries. The API server decides that by itself: no
-webhook is called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of the object
-that makes the pods, such as a ReplicaSet, the `version_key` of what makes a ReplicaSet for each version, or the
+webhook is called for the pods of a cluster (docs/decisions/0019-overlap-by-policy.md). The key is the uid of a workload
+or of an object below it, such as a ReplicaSet, the `version_key` of what makes a ReplicaSet for each version, or the
 `maker_key` of what a workload makes again under one name, such as a Job of a JobSet; the value is the text of the
-rejection.
+rejection. What a listed object makes and no key finds again, such as a RayCluster of a RayService, is rejected itself:
+the pods of one that is new would pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from bizrq.api import policies
@@ -29,28 +30,43 @@ BUILT_IN: Final = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
 )
-#: A Deployment and an Argo Rollout name a ReplicaSet by their own name and the hash that its pods have as a label.
-_HASHES: Final = "['pod-template-hash', 'rollouts-pod-template-hash']"
-_VERSION_KEY: Final = "(request.namespace + '.' + o.name.substring(0, o.name.lastIndexOf('-')))"
-_IS_VERSION: Final = (
-    f"o.kind == 'ReplicaSet' && has(object.metadata.labels) && {_HASHES}.exists(k, k in object.metadata.labels && "
-    "o.name.endsWith('-' + object.metadata.labels[k]))"
+#: A Deployment and an Argo Rollout name a ReplicaSet by their own name and the hash that its pods have as this label.
+VERSION_LABELS: Final = ("pod-template-hash", "rollouts-pod-template-hash")
+_LABELS: Final = f"{list(VERSION_LABELS)}"
+#: Of a version: the key of what it is a version of, by its label k.
+_VERSION_KEY: Final = "(request.namespace + '.' + o.name.substring(0, o.name.lastIndexOf('-')) + '/' + k)"
+_IS_VERSION: Final = f"o.name.endsWith('-' + object.metadata.labels[k]) && {_VERSION_KEY} in params.listed"
+_IS_OF_VERSION: Final = (
+    "o.kind == 'ReplicaSet' && has(object.metadata.labels) && "
+    f"{_LABELS}.exists(k, k in object.metadata.labels && {_IS_VERSION})"
 )
 _MAKER_KEY: Final = "(request.namespace + '/' + o.kind + '/' + o.name)"
 _IS_LISTED: Final = (
-    "has(o.controller) && o.controller && (o.uid in params.listed || "
-    f"{_MAKER_KEY} in params.listed || ({_IS_VERSION} && {_VERSION_KEY} in params.listed))"
+    f"has(o.controller) && o.controller && (o.uid in params.listed || {_MAKER_KEY} in params.listed || "
+    f"({_IS_OF_VERSION}))"
 )
 #: The text of a listed maker.
 _TEXT: Final = (
     f"o.uid in params.listed ? params.listed[o.uid] : {_MAKER_KEY} in params.listed ? "
-    f"params.listed[{_MAKER_KEY}] : params.listed[{_VERSION_KEY}]"
+    f"params.listed[{_MAKER_KEY}] : params.listed[{_LABELS}.filter(k, k in object.metadata.labels && {_IS_VERSION})"
+    f".map(k, {_VERSION_KEY})[0]]"
+)
+#: The pods of a maker that is written are found by its own key, or as those of a version of its owner.
+_ITS_LABELS: Final = "object.spec.template.metadata.labels"
+_IS_FOUND_AGAIN: Final = (
+    "((request.namespace + '/' + request.kind.kind + '/' + object.metadata.name) in params.listed || "
+    f"(request.kind.kind == 'ReplicaSet' && has({_ITS_LABELS}) && {_LABELS}.exists(k, k in {_ITS_LABELS} && "
+    f"object.metadata.name == o.name + '-' + {_ITS_LABELS}[k] && "
+    "(request.namespace + '.' + o.name + '/' + k) in params.listed)))"
 )
 
 
-def version_key(namespace: str, name: str) -> str:
-    """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too."""
-    return f"{namespace}.{name}"
+def version_key(namespace: str, name: str, label: str) -> str:
+    """Return the key of a Deployment or a Rollout, for all its ReplicaSets, those of later versions too.
+
+    `label` is the one by which its kind tells versions apart: another kind may have an object of that name.
+    """
+    return f"{namespace}.{name}/{label}"
 
 
 def maker_key(namespace: str, kind: str, name: str) -> str:
@@ -76,11 +92,20 @@ def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def policy() -> dict[str, Any]:
-    """Return the ValidatingAdmissionPolicy. It fails open: what it lets pass is counted."""
+def policy(makers: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the ValidatingAdmissionPolicy. It fails open: what it lets pass is counted.
+
+    `makers` are the kinds that workloads make and that make pods, by API group and plural.
+    """
+    by_group: dict[str, list[str]] = {}
+    for group, plural in sorted(makers):
+        by_group.setdefault(group, []).append(plural)
+    raised = "(request.operation == 'CREATE' || object.spec.replicas > oldObject.spec.replicas)"
     listed = (
-        "has(params.listed) && has(object.metadata.ownerReferences) && "
-        f"object.metadata.ownerReferences.exists(o, {_IS_LISTED})"
+        "has(params.listed) && has(object.metadata.ownerReferences) && (request.resource.resource == 'pods' ? "
+        f"object.metadata.ownerReferences.exists(o, {_IS_LISTED}) : {raised} && "
+        "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.uid in params.listed && "
+        f"!{_IS_FOUND_AGAIN}))"
     )
     rejected = {
         "expression": "false",
@@ -90,7 +115,12 @@ def policy() -> dict[str, Any]:
     }
     return policies.policy(
         NAME,
-        [policies.rule("", ["pods"], "CREATE", versions=["v1"])],
+        [
+            policies.rule("", ["pods"], "CREATE", versions=["v1"]),
+            *(policies.rule(group, plurals, "CREATE") for group, plurals in by_group.items()),
+            # What a Deployment adopts may have any name.
+            policies.rule("apps", ["replicasets"], "UPDATE"),
+        ],
         [rejected],
         conditions={"listed": listed},
         param_kind={"apiVersion": API_VERSION, "kind": KIND},

@@ -146,7 +146,7 @@ def policy_objects(namespace: str, settings: Settings, webhook_url: str = "") ->
     """
     controller, certs, webhooks = (rbac.user_of(each, namespace) for each in (CONTROLLER, CERTS, WEBHOOKS))
     return [
-        overlap.policy(),
+        overlap.policy(settings.registry.made_makers),
         overlap.binding(),
         *guards.guards(controller, certs, webhooks, service=(SERVICE, namespace), webhook_url=webhook_url),
         *label_policy.objects(settings, namespace),

@@ -214,7 +214,7 @@ class Standalone:
         configuration = registration.configuration(
             self._settings, lambda path: {"url": url + path, "caBundle": bundle}, namespace=self._namespace
         )
-        await _apply(client, POLICIES, overlap.policy())
+        await _apply(client, POLICIES, overlap.policy(self._settings.registry.made_makers))
         await _apply(client, POLICY_BINDINGS, overlap.binding())
         for obj in label_policy.objects(self._settings, self._namespace):
             await _apply(client, POLICIES if obj["kind"] == POLICIES.kind else POLICY_BINDINGS, obj)

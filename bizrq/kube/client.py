@@ -42,6 +42,7 @@ __all__ = [
     "NotFound",
     "Resource",
     "ServerError",
+    "TooLarge",
     "TooManyRequests",
     "Unauthorized",
     "Unreachable",
@@ -54,6 +55,11 @@ READ_ATTEMPTS = 4
 # Below the idle timeout of any server (90 s in kube-apiserver), so that a write seldom meets a closed connection.
 KEEPALIVE_SECONDS = 30.0
 CONNECTIONS = 200
+#: The objects of the first page of a list, and the bytes of a page: objects take up to eight times as much memory, and
+#: the event loop stands still while a page is read.
+_FIRST_PAGE, _PAGE_BYTES = 50, 8 * 2**20
+#: A list up to this size is read whatever the size of its objects.
+_LIST_BYTES = 8 * _PAGE_BYTES
 
 
 class ApiError(Exception):
@@ -98,6 +104,10 @@ class Gone(ApiError):
 class Invalid(ApiError): ...
 
 
+class TooLarge(ApiError):
+    """413: a request, or here the answer to one, has too many bytes."""
+
+
 class TooManyRequests(ApiError): ...
 
 
@@ -121,6 +131,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: TooLarge,
     422: Invalid,
     429: TooManyRequests,
 }
@@ -310,10 +321,12 @@ class KubeClient:
         content_type: str = "application/json",
         timeout: float | None = None,
         on_warning: Callable[[str], None] = lambda _: None,
+        most: int | None = None,
     ) -> bytes:
         """Return the body of a 2xx answer. Raise an ApiError, Unreachable or, for credentials, ConfigError.
 
-        `on_warning` gets the text of each warning of that answer (KEP-1693).
+        `on_warning` gets the text of each warning of that answer (KEP-1693). Raises TooLarge for an answer of more than
+        `most` bytes.
 
         A read is tried again on 429, 5xx and a dropped connection, after Retry-After or a jittered pause, while
         `timeout` (seconds, for all attempts together) leaves time. A write is sent once.
@@ -328,7 +341,7 @@ class KubeClient:
                         async with self._answer(method, path, body, params, content_type) as response:
                             for text in map(_warning, response.headers.getall("Warning", ())):
                                 on_warning(text)
-                            return await response.read()
+                            return await (response.read() if most is None else _read(response, most))
                     except (TooManyRequests, ServerError, Unreachable) as error:
                         if isinstance(error, Unreachable) and not error.sent:
                             raise  # The caller decides whether to wait for an unreachable server.
@@ -364,13 +377,17 @@ class KubeClient:
         limit: int = 500,
         timeout: float | None = None,
         transform: Callable[[dict[str, Any]], Any] | None = None,
+        mean: int | None = None,
     ) -> tuple[list[dict[str, Any]], str]:
         """Return all objects and the one resourceVersion of the read, which is consistent and never from a cache.
 
-        `limit` is the size of a page, 0 for one page; `timeout` is per page, in seconds. `transform` replaces each
-        object as its page arrives, so that the fields that it drops take no memory for the whole list. All pages share
-        one revision. If that is compacted meanwhile (410), the read starts over without pages: to continue at another
-        revision would mix two states.
+        `limit` is the largest number of objects of a page, 0 for one page; pages of large objects are smaller.
+        `timeout` is per page, in seconds. `transform` replaces each object as its page arrives, so that the fields that
+        it drops take no memory for the whole list. Raises TooLarge for a large list whose objects have more than `mean`
+        bytes on average.
+
+        All pages share one revision. If that is compacted meanwhile (410), the read starts over without pages: to
+        continue at another revision would mix two states.
         """
         path, params = resource.path(namespace), _selectors(label_selector, field_selector)
         typed = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -381,11 +398,11 @@ class KubeClient:
             return item if transform is None else transform(item)
 
         try:
-            return await self._pages(path, params, limit, timeout, complete)
+            return await self._pages(path, params, limit, timeout, complete, mean)
         except Gone:
-            if not limit:
+            if not limit or mean is not None:
                 raise
-            return await self._pages(path, params, 0, timeout, complete)
+            return await self._pages(path, params, 0, timeout, complete, mean)
 
     async def revision(self, resource: Resource, namespace: str | None = None) -> int:
         """Return the current revision of the API server, that of a consistent list, at the cost of one object."""
@@ -508,18 +525,35 @@ class KubeClient:
         limit: int,
         timeout: float | None,
         complete: Callable[[dict[str, Any]], dict[str, Any]],
+        mean: int | None,
     ) -> tuple[list[dict[str, Any]], str]:
-        params = {**selectors, "limit": str(limit)} if limit else dict(selectors)
+        params = dict(selectors)
         items: list[dict[str, Any]] = []
         revision: str | None = None
+        size, read = min(limit, _FIRST_PAGE), 0
         while True:
-            page = self._object(await self.request("GET", path, params=params, timeout=timeout))
+            if size:
+                params["limit"] = str(size)
+            try:
+                most = _PAGE_BYTES if size > 1 else None
+                answer = await self.request("GET", path, params=params, timeout=timeout, most=most)
+            except TooLarge:
+                if size <= 1:
+                    raise
+                size = max(1, size // 8)
+                continue
+            page = self._object(answer)
             items.extend(map(complete, page.get("items") or ()))
             metadata = page.get("metadata") or {}
             revision = revision or str(metadata.get("resourceVersion") or "")
             if not metadata.get("continue"):
                 return items, revision
             params["continue"] = metadata["continue"]
+            read += len(answer)
+            if mean is not None and read > max(_LIST_BYTES, mean * len(items)):
+                raise TooLarge(413, "RequestEntityTooLarge", f"{path}: its objects have over {mean} bytes on average")
+            if len(answer) < _PAGE_BYTES // 4:
+                size = min(limit, 2 * size)
 
     async def _write(
         self,
@@ -705,3 +739,15 @@ def _not_connected(error: Exception) -> str:
 
 def _glimpse(body: bytes) -> str:
     return repr(body[:80].decode("utf-8", "replace"))
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body. Raises TooLarge as soon as it has more bytes than `most`."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > most:
+            raise TooLarge(413, "RequestEntityTooLarge", f"the answer has more than {most} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)

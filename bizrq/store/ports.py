@@ -90,8 +90,12 @@ class ObjectReader(Protocol):
         limit: int = 500,
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
+        mean: int | None = None,
     ) -> tuple[list[Object], str]:
-        """Return all objects and the one resourceVersion of the read. Raise ApiError or Unreachable."""
+        """Return all objects and the one resourceVersion of the read. Raise ApiError or Unreachable.
+
+        TooLarge for a large list whose objects have more than `mean` bytes on average.
+        """
         ...
 
 

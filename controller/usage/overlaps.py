@@ -6,55 +6,51 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
-from bizrq.api import overlap as wire
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
 from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot
-from bizrq.workloads.kinds.declaration import REPLICA_SET
-from bizrq.workloads.kinds.registry import Registry
+from controller.usage.makers import KeysOf
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 
 
-def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, registry: Registry) -> dict[str, str]:
-    """Return the text of the rejection by the key of each object whose pods nobody may replace.
+def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of: KeysOf) -> dict[str, str]:
+    """Return the text of the rejection by the key of each object whose pods nobody may replace, the first keys first.
 
     A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
     left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
     bring pods that are not listed yet.
     """
-    found: dict[str, str] = {}
     if not counted.over:
-        return found
+        return {}
     left = _left(usage)
-    for line in usage.usages.values():
-        for keys, pods, amounts in _beside(line, left.get(line.place, {}), registry):
+    texts: dict[str, str] = {}
+    for uid, line in usage.usages.items():
+        for pods, amounts in _beside(line, left.get(line.place, {})):
             if lacking := sorted(name for name in counted.over if amounts.get(name, 0)):
-                found.update(dict.fromkeys(keys, _rejection(group, line.counted.slot, pods, lacking)))
+                texts.setdefault(uid, _rejection(group, line.counted.slot, pods, lacking))
+    # No workload takes the place of others.
+    turns = zip_longest(*([(key, text) for key in keys_of(uid)] for uid, text in texts.items()))
+    found: dict[str, str] = {}
+    for key, text in (each for turn in turns for each in turn if each is not None):
+        found.setdefault(key, text)
     return found
 
 
-def _beside(line: WorkloadUsage, left: Resources, registry: Registry) -> Iterator[tuple[list[str], str, Resources]]:
-    """Yield the keys of what makes a workload's pods, the pods that run besides the declared ones, and what these cost.
-
-    `left` is what the workload has left.
-    """
-    slot, overlap = line.counted.slot, line.overlap
+def _beside(line: WorkloadUsage, left: Resources) -> Iterator[tuple[str, Resources]]:
+    """Yield which pods of a workload run besides the declared ones, and what these cost. `left` is what it has left."""
+    overlap = line.overlap
     if overlap is not None and (overlap.ending or overlap.beyond):
-        keys = [*overlap.makers, *(wire.version_key(slot.namespace, name) for name in overlap.versioned)]
-        keys += [wire.maker_key(slot.namespace, *made) for made in overlap.made_again]
-        yield keys, _running_on(overlap), overlap.amounts
-    if line.surplus:
-        yield list(line.makers), "more than it asks for", line.surplus
+        yield _running_on(overlap), overlap.amounts
+    # Where it has no more pods than it asks for, those that it makes take the place of larger ones.
+    if line.surplus.get("pods"):
+        yield "more than it asks for", line.surplus
     if line.left is None and left:
-        kind = registry.of_slot(slot)
-        # Another workload of that name may make versions.
-        is_versioned = kind is not None and REPLICA_SET in kind.creates
-        keys = [*line.makers, *([wire.version_key(slot.namespace, slot.name)] if is_versioned else ())]
-        yield keys, "those that it has left", left
+        yield "those that it has left", left
 
 
 def _left(usage: GroupUsage) -> dict[str, Resources]:

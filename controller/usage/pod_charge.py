@@ -48,9 +48,7 @@ class Overlap:
 
     Where none is beyond, those of an `older` version may ask for more than the declared ones. `since` is the first
     moment of that; of pods that are only older, when the latest version was made. `until` is the last end by the clock,
-    None where only an event ends it. Times are milliseconds since 1970. `makers` are the uids of the objects whose
-    controllers make the workload's pods. `versioned` are the names of those above them that make a ReplicaSet for each
-    version, and `made_again` the kinds and names of other makers that the workload makes anew under the same name.
+    None where only an event ends it. Times are milliseconds since 1970.
     """
 
     ending: int
@@ -59,9 +57,6 @@ class Overlap:
     older: int = 0
     since: int | None = None
     until: int | None = None
-    makers: tuple[str, ...] = ()
-    versioned: tuple[str, ...] = ()
-    made_again: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +125,8 @@ class PodCharges:
         found = replace(found, vanished=gone)
         if found.overlap is None:
             return replace(found, between=between)
-        makers = tuple(sorted(path[-1][1]["metadata"]["uid"] for path in below.makers))
         since = found.overlap.since if found.overlap.since is not None else _latest_version(below.makers)
-        overlap = replace(
-            found.overlap,
-            since=since,
-            makers=makers,
-            versioned=_versioned(below.makers),
-            made_again=_made_again(below.makers),
-        )
+        overlap = replace(found.overlap, since=since)
         return replace(found, overlap=overlap, between=between)
 
     def latest(self, below: Below) -> str:
@@ -305,18 +293,6 @@ def _nodes(maker: Object, lookup: Lookup) -> set[str]:
         return set(eligible_nodes(spec, "spec.template.spec", lookup.all_of(*ALL_NODES[:3])))
     except Malformed:
         return set()
-
-
-def _versioned(makers: Iterable[Path]) -> tuple[str, ...]:
-    """Return the names of what has ReplicaSets that make pods."""
-    above = (path[-2][1] for path in makers if len(path) > 1 and path[-1][0].group_kind == REPLICA_SET)
-    return tuple(sorted({str(owner["metadata"]["name"]) for owner in above}))
-
-
-def _made_again(makers: Iterable[Path]) -> tuple[tuple[str, str], ...]:
-    """Return kind and name of what a workload has made that makes pods, but for ReplicaSets: their names differ."""
-    made = (path[-1] for path in makers if len(path) > 1 and path[-1][0].group_kind != REPLICA_SET)
-    return tuple(sorted({(adapter.kind, str(obj["metadata"]["name"])) for adapter, obj in made}))
 
 
 def _latest_version(makers: Sequence[Path]) -> int | None:

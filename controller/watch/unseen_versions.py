@@ -7,19 +7,17 @@ reads a workload out of these. It does not know who paid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import controller_of
+from bizrq.workloads.ownership.own_labels import workload_of_version
 from controller.watch.informers import Informers
 from controller.watch.pods import Pod
 
 Object = dict[str, Any]
-
-#: The labels in which Deployments and Argo Rollouts give their pods the hash of the version.
-_HASHES: Final = ("pod-template-hash", "rollouts-pod-template-hash")
 
 
 class UnseenVersion(NamedTuple):
@@ -47,7 +45,9 @@ class UnseenVersions:
         informer = self._informers.kinds.get(REPLICA_SET)
         for obj in informer.store.values() if informer is not None else ():
             metadata = obj["metadata"]
-            if controller_of(metadata) is None and (workload := _workload(metadata["name"], metadata.get("labels"))):
+            if controller_of(metadata) is None and (
+                workload := workload_of_version(metadata["name"], metadata.get("labels"))
+            ):
                 found.setdefault((metadata["namespace"], workload), []).append(metadata["uid"])
         return found
 
@@ -68,9 +68,4 @@ def _workload_of(pod: Pod) -> str:
     """Return the name of the workload whose ReplicaSet a pod names; "" where it does not tell."""
     if pod.owner is None or pod.owner.kind != REPLICA_SET[1]:
         return ""
-    return _workload(pod.owner.name, pod.selected)
-
-
-def _workload(name: str, labels: Mapping[str, Any] | None) -> str:
-    hashes = ((labels or {}).get(label) for label in _HASHES)
-    return next((name.removesuffix(f"-{each}") for each in hashes if each and name.endswith(f"-{each}")), "")
+    return workload_of_version(pod.owner.name, pod.selected)

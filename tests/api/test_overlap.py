@@ -26,8 +26,9 @@ def test_a_long_text_is_cut_as_its_schema_is() -> None:
 
 
 def test_a_key_is_the_namespace_and_the_name() -> None:
-    assert overlap.version_key("team-a", "web") == "team-a.web"
-    assert overlap.version_key("n" * 63, "w" * 253) == f"{'n' * 63}.{'w' * 253}"
+    label = max(overlap.VERSION_LABELS, key=len)
+    assert overlap.version_key("team-a", "web", label) == f"team-a.web/{label}"
+    assert overlap.version_key("n" * 63, "w" * 253, label) == f"{'n' * 63}.{'w' * 253}/{label}"
 
 
 def test_long_texts_leave_room_for_the_rest_of_the_object() -> None:

@@ -12,9 +12,10 @@ import pytest_asyncio
 
 import crds
 from bizrq.api import overlap
+from bizrq.builtin import builtin_registry
 from bizrq.kube import config
 from bizrq.kube.admission import POLICIES, POLICY_BINDINGS
-from bizrq.kube.client import AlreadyExists, Invalid, KubeClient, NotFound, Resource
+from bizrq.kube.client import AlreadyExists, ApiError, Invalid, KubeClient, NotFound, Resource
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.overlaps import OVERLAPS
 from controller.overlap import OverlapList
@@ -36,11 +37,12 @@ from tests.support.objects import (
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 
+MAKERS = builtin_registry().made_makers
 [CRD] = [crd for crd in crds.load() if crd["spec"]["names"]["plural"] == overlap.PLURAL]
 #: What the policy consists of, in the order of install, with the name of each.
 PARTS: dict[Resource, tuple[str, Object]] = {
     CRDS: (CRD["metadata"]["name"], CRD),
-    POLICIES: (overlap.NAME, overlap.policy()),
+    POLICIES: (overlap.NAME, overlap.policy(MAKERS)),
     POLICY_BINDINGS: (overlap.NAME, overlap.binding()),
 }
 #: Seconds within which an API server applies the policy: it looks for new kinds twice a minute.
@@ -174,7 +176,7 @@ async def test_a_new_version_of_a_listed_deployment_gets_no_pod(
     listed: OverlapList, client: KubeClient, namespace: str
 ) -> None:
     """Its ReplicaSet is not listed itself. One that is only called alike is another's."""
-    key = overlap.version_key(namespace, "web")
+    key = overlap.version_key(namespace, "web", "pod-template-hash")
     listed.set("nlp", {key: "exceeded quota: nlp"})
 
     async def is_stored() -> bool:
@@ -199,6 +201,56 @@ async def test_a_new_version_of_a_listed_deployment_gets_no_pod(
         return bool(await pods_of(client, namespace, alike["metadata"]["uid"]))
 
     await eventually(runs, 60, "a ReplicaSet that is called alike gets its pod")
+
+
+def owned(made: Object, kind: str, name: str, uid: str, api_version: str = "apps/v1") -> Object:
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": [reference]}}
+
+
+async def test_a_maker_with_a_new_name_below_a_listed_owner_is_rejected(
+    listed: OverlapList, client: KubeClient, maker: KubeClient, namespace: str
+) -> None:
+    """No key would find its pods. One whose own key is listed is made, and its pods are rejected."""
+    uid = "00000000-0000-4000-8000-000000000001"
+    key = overlap.maker_key(namespace, "ReplicaSet", "known")
+    listed.set("nlp", {uid: "exceeded quota: nlp", key: "exceeded quota: nlp"})
+
+    async def applies() -> bool:
+        return bool(await rejection(maker, pod_of(uid)))
+
+    await eventually(applies, APPLIED, "the policy applies")
+    for name, reason in (("new", "exceeded quota: nlp"), ("known", "")):
+        obj = owned(replicaset(name, namespace, 0), "JobSet", "own", uid, "jobset.x-k8s.io/v1alpha2")
+        assert await rejection(client, obj, REPLICASETS) == reason, name
+    assert not await rejection(client, owned(replicaset("new", namespace, 0), "JobSet", "own", "2"), REPLICASETS)
+
+
+async def test_what_a_listed_deployment_has_adopted_is_not_raised(
+    listed: OverlapList, client: KubeClient, maker: KubeClient, namespace: str
+) -> None:
+    """A version has the name of its Deployment and the hash of its template: its pods are found by that."""
+    made = await client.create(DEPLOYMENTS, deployment("web", None, 0, namespace=namespace))
+    uid = made["metadata"]["uid"]
+    for name, labels in (("a1", {"app": "x"}), ("web-abc", {"app": "x", "pod-template-hash": "abc"})):
+        each = replicaset(name, namespace, 0)
+        each["metadata"]["labels"] = labels
+        each["spec"]["selector"] = {"matchLabels": labels}
+        each["spec"]["template"]["metadata"] = {"labels": labels}
+        await client.create(REPLICASETS, owned(each, "Deployment", "web", uid))
+    listed.set(
+        "nlp", dict.fromkeys((uid, overlap.version_key(namespace, "web", "pod-template-hash")), "exceeded quota: nlp")
+    )
+
+    async def applies() -> bool:
+        return bool(await rejection(maker, pod_of(uid)))
+
+    await eventually(applies, APPLIED, "the policy applies")
+    more = {"spec": {"replicas": 1}}
+    with pytest.raises(ApiError, match="exceeded quota: nlp"):
+        await client.patch(REPLICASETS, "a1", more, namespace=namespace, dry_run=True)
+    await client.patch(REPLICASETS, "web-abc", more, namespace=namespace, dry_run=True)
+    await client.patch(REPLICASETS, "a1", {"metadata": {"annotations": {"a": "b"}}}, namespace=namespace)
 
 
 async def rejects(maker: KubeClient, listed: OverlapList, uid: str) -> None:
@@ -252,7 +304,7 @@ async def test_pods_that_no_listed_workload_makes_are_never_rejected(
 ) -> None:
     """Whoever makes them, for what is not listed or only looks alike."""
     await rejects(maker, listed, unique)
-    key = overlap.version_key(namespace, "web")
+    key = overlap.version_key(namespace, "web", "pod-template-hash")
     listed.set("nlp", {unique: "exceeded quota: nlp", key: "exceeded quota: nlp"})
     version = pod_of("other", namespace=namespace, owner="web-1a2b")
     version["metadata"]["labels"] = {"pod-template-hash": "1a2b"}
@@ -336,7 +388,7 @@ async def test_who_makes_the_policy_or_the_binding_has_to_be_allowed_to_read_the
     role = {**cluster_role(unique, "get"), "rules": [makes]}
     await client.create(CLUSTER_ROLES, role)
     await client.create(CLUSTER_ROLE_BINDINGS, bound(unique, unique))
-    policy = {**overlap.policy(), "metadata": {"name": unique}}
+    policy = {**overlap.policy(MAKERS), "metadata": {"name": unique}}
     binding = {**overlap.binding(), "metadata": {"name": unique}}
     person = KubeClient(config.from_kubeconfig(cluster.kubeconfig, None, config.Overrides(impersonated=unique)))
 

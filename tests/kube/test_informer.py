@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import KubeClient, Resource, TooLarge
 from bizrq.kube.informer import Informer, InformerTimings, log_absent
 from tests.support.fake_server import FakeServer, Watching
 
@@ -438,6 +438,38 @@ async def test_a_list_is_repeated_if_the_revision_of_its_pages_was_compacted(
     server._list = compacting  # type: ignore[method-assign]
     items, revision = await client.list(DEPLOYMENTS, limit=2)
     assert len(items) == 7
+
+
+async def test_pages_of_small_objects_grow(server: FakeServer, client: KubeClient) -> None:
+    for i in range(200):
+        server.put("deployments", f"d{i:03}")
+    items, _ = await client.list(DEPLOYMENTS)
+    assert len(items) == 200
+    assert server.limits == ["50", "100", "200"]
+
+
+async def test_pages_of_large_objects_are_small(
+    server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that is larger than a page by itself is read all the same."""
+    monkeypatch.setattr("bizrq.kube.client._PAGE_BYTES", 10_000)
+    for i, size in enumerate((8_000, 20_000, *[9_000] * 5)):
+        server.put("deployments", f"d{i:03}", metadata={"annotations": {"a": "x" * size}})
+    items, revision = await client.list(DEPLOYMENTS)
+    assert [len(items), revision] == [7, str(server.revision)]
+    assert server.limits == ["50", "6", *["1"] * 7]
+
+
+async def test_a_list_of_too_large_objects_is_given_up(
+    server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bizrq.kube.client._PAGE_BYTES", 10_000)
+    monkeypatch.setattr("bizrq.kube.client._LIST_BYTES", 30_000)
+    for i in range(9):
+        server.put("deployments", f"d{i}", metadata={"annotations": {"a": "x" * 6_000}})
+    with pytest.raises(TooLarge, match="deployments: its objects have over 5000 bytes on average"):
+        await client.list(DEPLOYMENTS, mean=5_000)
+    assert len((await client.list(DEPLOYMENTS, mean=7_000))[0]) == 9
 
 
 async def test_indexes_follow_labels(server: FakeServer, client: KubeClient) -> None:

@@ -79,6 +79,25 @@ async def test_more_pods_of_a_smaller_template_again_and_again(tenant: Tenant, l
     await live.settled()
 
 
+async def test_the_partition_goes_where_pods_of_a_smaller_template_are_added(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    """The stored pods were below it. The controller makes the others first, and replaces these one by one, if ever."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's StatefulSets have no revisions")
+    made = of_kind(STATEFULSETS, web(tenant, 4, minReadySeconds=3600))
+    made["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 4}}
+    await tenant.create(STATEFULSETS, made)
+    await tenant.running(4)
+    await changed(tenant, STATEFULSETS, "web", image_of("x", "1m"))
+    await asyncio.sleep(2)
+    change = image_of("x", "125m")
+    change["spec"] |= {"replicas": 32, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
+    await changed(tenant, STATEFULSETS, "web", change)
+    await for_a_while(lambda: has_running(tenant, 32), 5)
+    await live.settled()
+
+
 async def test_the_ordinals_of_a_stateful_set_start_elsewhere_again_and_again(
     tenant: Tenant, live: LivePods, cluster: Cluster
 ) -> None:

@@ -52,6 +52,8 @@ class FakeServer:
     compacted: int = 0
     missing: set[str] = field(default_factory=set)  # plurals that are not installed
     requests: list[str] = field(default_factory=list)
+    #: The size that each list asks its page to have.
+    limits: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refusals: list[tuple[Callable[[str], bool], int, dict[str, str]]] = field(default_factory=list)
     watch_faults: list[Watching] = field(default_factory=list)
@@ -238,6 +240,7 @@ class FakeServer:
 
     def _list(self, request: web.Request, plural: str, namespace: str | None) -> web.StreamResponse:
         token = request.query.get("continue")
+        self.limits.append(request.query.get("limit", ""))
         if token:
             at, start = map(int, token.split("/"))
             if at < self.compacted:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bizrq.api import overlap
 from bizrq.kube import config
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
 from controller.overlap import OVERLAPS
 from tests.support.cluster import Cluster, eventually
 from tests.support.objects import PODS, Object, template
@@ -31,10 +31,10 @@ def pod_of(uid: str, *, namespace: str = "default", name: str = "probe", owner: 
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template(0)["spec"]}
 
 
-async def rejection(maker: KubeClient, pod: Object) -> str:
-    """The words of the policy for this pod, "" where it may be created."""
+async def rejection(maker: KubeClient, obj: Object, resource: Resource = PODS) -> str:
+    """The words of the policy for this object, "" where it may be created."""
     try:
-        await maker.create(PODS, pod, dry_run=True)
+        await maker.create(resource, obj, dry_run=True)
     except ApiError as error:
         if f"ValidatingAdmissionPolicy '{overlap.NAME}'" not in error.message:
             raise

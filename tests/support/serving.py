@@ -360,7 +360,10 @@ class Parts:
     async def register(self) -> None:
         """Have the API server ask us, and wait until it does."""
         await self.client.create(REGISTRATIONS, self._registration())
-        for resource, obj in ((POLICIES, overlap.policy()), (POLICY_BINDINGS, overlap.binding())):
+        for resource, obj in (
+            (POLICIES, overlap.policy(self.settings.registry.made_makers)),
+            (POLICY_BINDINGS, overlap.binding()),
+        ):
             await self.client.create(resource, obj)
         await applies(self.cluster, self.client)
         await self.asked()

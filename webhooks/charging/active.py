@@ -28,7 +28,7 @@ async def active_workloads(
     ended = [item for item in items if counting.is_charged_for_pods(item, adapter, context.config)]
     running: list[tuple[Object, Object]] = []
     for namespace in sorted({item["metadata"]["namespace"] for item in ended}):
-        found, _ = await context.client.list(PODS, namespace, timeout=deadline.seconds_left())
+        found, _ = await context.lists.of(PODS, deadline, namespace)
         pods = [pod for pod in found if not counting.is_terminated(pod)]
         running += [(item, pod) for item in ended if item["metadata"]["namespace"] == namespace for pod in pods]
 

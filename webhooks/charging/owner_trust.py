@@ -34,14 +34,16 @@ from bizrq.workloads.demand.owner_allowance import (
     excess,
     responsible_owner,
 )
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, ROLLOUT, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import controller_of, has_same_controller, owner_chain
 from bizrq.workloads.ownership.memory import Memory
+from bizrq.workloads.ownership.own_labels import workload_of_version
 from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.ownership.takeover import replicas_of
 from bizrq.workloads.ownership.waiting import current_version
+from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.pods.surge import surge_of_deployment
 from bizrq.workloads.validation import malformed, map_at
 from webhooks.charging.context import Context
@@ -271,6 +273,8 @@ class OwnerTrust:
         if is_unpaid and adapter.group_kind == POD and not pods.declared:
             # Its owner wants no pods, and ends it as nobody's.
             return None
+        if not is_unpaid and (_is_named_alone(family, new) or self._has_ended(pays)):
+            return UntrustedChild(demand, before)
         siblings = await self._siblings(family, new, deadline)
         if grows and family.above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
@@ -367,6 +371,11 @@ class OwnerTrust:
         """Return what the owner asks for itself."""
         return countable_demand(family.owner, family.above, family.pays, lookup, self._context.config)
 
+    def _has_ended(self, pays: Object) -> bool:
+        """Return True for a payer that costs no more than its live pods, so that it covers no other."""
+        adapter = self._context.registry.of(pays)
+        return adapter is not None and has_ended(pays, adapter)
+
     def _may_raise(self, above: Adapter, made: Adapter) -> bool:
         """Return True where the owner's controller may raise any of its children to all of its replicas, uncharged.
 
@@ -428,3 +437,15 @@ class OwnerTrust:
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
         found = responsible_owner(obj, self._context.registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]
+
+
+def _is_named_alone(family: _OwnedKind, obj: Object) -> bool:
+    """Return True for a ReplicaSet below a Deployment or a Rollout that is no version of it by its name.
+
+    While a group is over its quota, the pods of versions are found by their names, also of those that are new
+    (`bizrq.api.overlap`).
+    """
+    if family.adapter.group_kind != REPLICA_SET or family.above.group_kind not in (DEPLOYMENT, ROLLOUT):
+        return False
+    labels = map_at(obj, "spec", "template", "metadata", "labels")
+    return workload_of_version(str(obj["metadata"].get("name")), labels) != family.owner["metadata"]["name"]

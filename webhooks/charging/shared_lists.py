@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeAlias
 
-from bizrq.kube.client import Resource, Unreachable
+from bizrq.kube.client import Resource, TooLarge, Unreachable
 from bizrq.store.ports import ObjectReader
 from bizrq.store.shared_reads import SharedReads
+from bizrq.workloads.validation import Malformed
 from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
@@ -20,6 +21,8 @@ _Key: TypeAlias = tuple[Resource, str | None, str | None]
 
 #: Seconds that a page of a list gets: other requests may wait for it than the one that asked first.
 _TIMEOUT = 10.0
+#: The bytes of an object on average in a large list. Whoever stores many that are larger takes all memory with them.
+_MEAN = 32 * 1024
 
 
 class SharedLists:
@@ -36,7 +39,10 @@ class SharedLists:
         namespace: str | None = None,
         label_selector: str | None = None,
     ) -> tuple[list[Object], str]:
-        """Return all objects, and the revision of a read that begins after this call. Raises ApiError, Unreachable."""
+        """Return all objects, and the revision of a read that begins after this call.
+
+        Raises ApiError, Unreachable; Malformed where they are too large to be read.
+        """
         try:
             async with asyncio.timeout(deadline.seconds_left()):
                 found, revision = await self._reads.of((resource, namespace, label_selector))
@@ -46,4 +52,12 @@ class SharedLists:
 
     async def _read(self, key: _Key) -> tuple[list[Object], str]:
         resource, namespace, label_selector = key
-        return await self._client.list(resource, namespace, label_selector=label_selector, timeout=_TIMEOUT)
+        try:
+            return await self._client.list(
+                resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN
+            )
+        except TooLarge:
+            # Not only this write: none can be counted, and one that is let pass may cost anything.
+            where = f"in namespace {namespace}" if namespace else "in the cluster"
+            why = f"the {resource.plural} {where} have over {_MEAN // 1024} KiB on average, too many to be read"
+            raise Malformed(f"{why}: delete large ones that nobody needs") from None

@@ -71,6 +71,7 @@ class OverlayReader:
         limit: int = 500,
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
+        mean: int | None = None,
     ) -> tuple[list[Object], str]:
 
         def placed(obj: Object) -> Object:
@@ -88,6 +89,7 @@ class OverlayReader:
                     limit=limit,
                     timeout=timeout,
                     transform=placed,
+                    mean=mean,
                 )
             )
         items, version = _or_raise(self._listed[key])

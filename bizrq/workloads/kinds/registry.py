@@ -103,6 +103,11 @@ class Registry:
         kinds = set[GroupKind]().union(*(a.creates for a in self.makers))
         return tuple(a for a in self.charged if a.group_kind in kinds)
 
+    @cached_property
+    def made_makers(self) -> tuple[tuple[str, str], ...]:
+        """The API group and the plural of each of `made` that makes others itself."""
+        return tuple((a.group, a.plural) for a in self.made if a.creates)
+
     def is_charged(self, adapter: Adapter) -> bool:
         return adapter.resource in self.charged_names
 

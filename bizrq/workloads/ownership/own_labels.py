@@ -6,22 +6,35 @@ The API server stores such a workload. This file alone knows these labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bizrq.workloads.kinds.declaration import DAEMON_SET, DEPLOYMENT, JOB, ROLLOUT, STATEFUL_SET, GroupKind
 from bizrq.workloads.validation import malformed, map_at
 
 _REVISION: Final = "controller-revision-hash"
+#: The labels in which Deployments and Argo Rollouts give a ReplicaSet and its pods the hash of the version.
+VERSION_LABELS: Final = ("pod-template-hash", "rollouts-pod-template-hash")
 #: By kind. Source: kubernetes pkg/controller (deployment/sync.go, daemon/util, statefulset/stateful_set_utils.go,
 #: job/indexed_job_utils.go), and argo-rollouts rollout/sync.go.
 OWN_LABELS: Final[Mapping[GroupKind, frozenset[str]]] = {
-    DEPLOYMENT: frozenset({"pod-template-hash"}),
-    ROLLOUT: frozenset({"rollouts-pod-template-hash"}),
+    DEPLOYMENT: frozenset({VERSION_LABELS[0]}),
+    ROLLOUT: frozenset({VERSION_LABELS[1]}),
     DAEMON_SET: frozenset({_REVISION, "pod-template-generation"}),
     STATEFUL_SET: frozenset({_REVISION, "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}),
     JOB: frozenset({"batch.kubernetes.io/job-completion-index"}),
 }
+
+
+def version_labels(kind: GroupKind) -> Sequence[str]:
+    """Return by which labels a kind that makes a ReplicaSet for each version may tell these apart."""
+    return [label for label in VERSION_LABELS if label in OWN_LABELS.get(kind, VERSION_LABELS)]
+
+
+def workload_of_version(name: str, labels: Mapping[str, Any] | None) -> str:
+    """Return the name of the workload whose version a ReplicaSet is by its own name and these labels; "" for others."""
+    hashes = ((labels or {}).get(label) for label in VERSION_LABELS)
+    return next((name.removesuffix(f"-{each}") for each in hashes if each and name.endswith(f"-{each}")), "")
 
 
 def without_own_labels(selector: dict[str, Any], kind: GroupKind) -> dict[str, Any]:

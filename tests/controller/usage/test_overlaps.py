@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pytest
 
 from bizrq.api.group import GroupObject, ObjectMeta
-from bizrq.builtin import builtin_registry
 from bizrq.quota.recount import CountedObject, Recount
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
@@ -19,7 +18,7 @@ from controller.usage.workload_usage import WorkloadUsage
 
 CPU = {"limits.cpu": NANO}
 WEB = Slot("deployments.apps", "team-a", "web")
-STANDS = WorkloadUsage(CountedObject(WEB, "w", CPU), makers=("w", "r"), place="Deployment/team-a/web")
+STANDS = WorkloadUsage(CountedObject(WEB, "w", CPU), place="Deployment/team-a/web")
 
 
 def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
@@ -27,23 +26,26 @@ def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
     return WorkloadUsage(CountedObject(Slot("pods", "team-a", "web-0"), "p", dict(cost)), place=place, left=left)
 
 
+KEYS = {"w": ("w", "team-a.web", "r"), "s": ("s",), "x": ("x", "team-a.x", "y")}
+
+
 def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, str]:
     usage = GroupUsage()
     for line in lines:
         usage.put(line.counted.uid, line)
     counted = Recount({}, {}, (), (), {}, dict(over), ())
-    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage, builtin_registry())
+    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage, KEYS.__getitem__)
 
 
 def test_what_stands_gets_no_pods_in_place_of_those_that_it_has_left():
     found = rejected(CPU, STANDS, left_by("Deployment/team-a/web"))
     why = "deployments.apps/team-a/web has pods that run on: those that it has left"
-    assert found == dict.fromkeys(("w", "r", "team-a.web"), f"exceeded quota: nlp, of limits.cpu; {why}")
+    assert found == dict.fromkeys(KEYS["w"], f"exceeded quota: nlp, of limits.cpu; {why}")
 
 
 def test_a_deployment_of_the_name_of_what_stands_is_not_meant():
     place, slot = "StatefulSet/team-a/web", Slot("statefulsets.apps", "team-a", "web")
-    stands = WorkloadUsage(CountedObject(slot, "s", CPU), makers=("s",), place=place)
+    stands = WorkloadUsage(CountedObject(slot, "s", CPU), place=place)
     assert rejected(CPU, stands, left_by(place)).keys() == {"s"}
 
 
@@ -62,13 +64,26 @@ def test_nothing_is_rejected_for_what_does_not_bear_on_it(over: Mapping[str, int
 
 
 def test_pods_that_are_ending_and_those_of_a_long_rollout():
-    overlap = Overlap(ending=2, beyond=1, amounts=CPU, makers=("r",), versioned=("web",), made_again=(("Job", "j-0"),))
+    overlap = Overlap(ending=2, beyond=1, amounts=CPU)
     found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), overlap=overlap))
-    assert found.keys() == {"r", "team-a.web", "team-a/Job/j-0"}
+    assert found.keys() == {*KEYS["w"]}
     assert found["r"].endswith("has pods that run on: 2 ending and 1 of a rollout that takes long")
 
 
 def test_pods_that_cost_more_than_is_asked_for():
-    found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), makers=("w", "r"), surplus=CPU))
-    assert found.keys() == {"w", "r"}
+    found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus={**CPU, "pods": NANO}))
+    assert found.keys() == {*KEYS["w"]}
     assert found["r"].endswith("has pods that run on: more than it asks for")
+
+
+def test_smaller_pods_come_in_place_of_larger_ones_while_the_group_is_over():
+    """As after a lower `hard`: the smaller template is the way back."""
+    assert rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus=CPU)) == {}
+
+
+def test_what_matters_most_of_each_workload_comes_first():
+    """A list has bounds, and a workload may have thousands of ReplicaSets."""
+    more = {**CPU, "pods": NANO}
+    other = WorkloadUsage(CountedObject(Slot("deployments.apps", "team-a", "x"), "x", CPU), surplus=more)
+    found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus=more), other)
+    assert list(found) == ["w", "x", "team-a.web", "team-a.x", "r", "y"]
