@@ -59,7 +59,7 @@ CONNECTIONS = 200
 #: the event loop stands still while a page is read.
 _FIRST_PAGE, _PAGE_BYTES = 50, 8 * 2**20
 #: A list up to this size is read whatever the size of its objects.
-_LIST_BYTES = 8 * _PAGE_BYTES
+_LIST_BYTES = 4 * _PAGE_BYTES
 
 
 class ApiError(Exception):
@@ -540,7 +540,7 @@ class KubeClient:
             except TooLarge:
                 if size <= 1:
                     raise
-                size = max(1, size // 8)
+                size = max(1, size // 4)
                 continue
             page = self._object(answer)
             items.extend(map(complete, page.get("items") or ()))

@@ -457,7 +457,7 @@ async def test_pages_of_large_objects_are_small(
         server.put("deployments", f"d{i:03}", metadata={"annotations": {"a": "x" * size}})
     items, revision = await client.list(DEPLOYMENTS)
     assert [len(items), revision] == [7, str(server.revision)]
-    assert server.limits == ["50", "6", *["1"] * 7]
+    assert server.limits == ["50", "12", "3", *["1"] * 7]
 
 
 async def test_a_list_of_too_large_objects_is_given_up(

@@ -29,8 +29,7 @@ from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.payers import is_going
-from webhooks.charging.stored import list_kinds, list_stored, stored_demand, stored_label
+from webhooks.charging.stored import is_going, list_kinds, list_stored, stored_demand, stored_label
 
 Object = dict[str, Any]
 

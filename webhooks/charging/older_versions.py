@@ -27,8 +27,7 @@ from bizrq.workloads.special.statefulset import partition
 from bizrq.workloads.validation import map_at
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.payers import is_going
-from webhooks.charging.stored import list_kinds, list_stored
+from webhooks.charging.stored import is_going, list_kinds, list_stored
 
 Object = dict[str, Any]
 

@@ -170,11 +170,6 @@ class Payers:
         return keys
 
 
-def is_going(obj: Mapping[str, Any]) -> bool:
-    """Return True if a stored object is being deleted."""
-    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
-
-
 def slot_of_owner(owner: Object, adapter: Adapter) -> Slot:
     """Return the slot of a stored owner."""
     return Slot(adapter.resource, owner["metadata"].get("namespace", ""), owner["metadata"]["name"])

@@ -21,7 +21,7 @@ from bizrq.workloads.ownership.payers import anywhere, paid_by
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.stored import list_kinds, stored_demand
+from webhooks.charging.stored import is_going, list_kinds, stored_demand
 
 Object = dict[str, Any]
 
@@ -96,6 +96,17 @@ class ReferenceUsers:
         )
         return [
             ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
+        ]
+
+    def need(self, reference: Reference, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
+        """Return those users of an object that may not lose it.
+
+        A claim may still be in use by pods that end. Of a template, only who goes on making pods needs it.
+        """
+        if _is_of_claims(reference):
+            return list(users)
+        return [
+            each for each in users if not is_going(each.obj) and self._makes_pods(each.adapter, each.obj, each.lookup)
         ]
 
     def _makes_pods(self, adapter: Adapter, obj: Object, lookup: Lookup) -> bool:

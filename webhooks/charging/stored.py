@@ -74,6 +74,11 @@ def stored_label(obj: Object) -> str | None:
         return None
 
 
+def is_going(obj: Mapping[str, Any]) -> bool:
+    """Return True if a stored object is being deleted."""
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
 def slot_of(context: Context, obj: Mapping[str, Any]) -> Slot | None:
     """Return the slot of an object, None for a kind that counting never reads."""
     group, _ = group_and_version(obj.get("apiVersion"))

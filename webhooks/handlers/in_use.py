@@ -33,7 +33,8 @@ class InUseCheck:
         """Return the verdict on a DELETE. Raises ApiError, Unreachable."""
         retries = BusyRetries(deadline)
         while True:
-            users = await self._users.find(reference, (stored,), deadline, made=True)
+            found = await self._users.find(reference, (stored,), deadline, made=True)
+            users = self._users.need(reference, found)
             awaited = None if users else await self._claims.pending_write(reference, deadline)
             if awaited is None or not await retries.again():
                 break

@@ -44,10 +44,10 @@ from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust, as_child
-from webhooks.charging.payers import Payers, is_going
+from webhooks.charging.payers import Payers
 from webhooks.charging.reference_users import CLAIM_TEMPLATE
 from webhooks.charging.shared_claims import SharedClaims
-from webhooks.charging.stored import read_versions, stored_demand, stored_label
+from webhooks.charging.stored import is_going, read_versions, stored_demand, stored_label
 from webhooks.handlers.answer import subject_of
 
 Object = dict[str, Any]
