@@ -346,7 +346,7 @@ async def test_the_largest_list_is_stored_and_its_texts_are_told(
 ) -> None:
     """As many as may be, names that are as long as names can be, and texts that are too long."""
     first = {f"{number:036}": "exceeded quota: nlp" for number in range(overlap.MAX_LISTED)}
-    longest = overlap.version_key("n" * 63, "w" * 253)
+    longest = overlap.version_key("n" * 63, "w" * 253, "pod-template-hash")
     listed.set("a", {longest: "exceeded quota: nlp"})
     listed.set("b", {unique: "exceeded quota: " + "é" * 2 * overlap.MAX_TEXT})
     listed.set("c", first)

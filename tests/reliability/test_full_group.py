@@ -22,6 +22,7 @@ from tests.reliability.full_group import admitted, briefly, rests
 from tests.reliability.routes import (
     DAY,
     STRATEGIC,
+    image_of,
     of_deployment,
     of_kind,
     pod,
@@ -297,6 +298,24 @@ async def test_hard_is_lowered_and_raised_again(full: Tenant) -> None:
     await full.scale(DEPLOYMENTS, "web", 3)
     await full.admin.patch(GROUPS, full.name, {"spec": {"hard": {"limits.cpu": "4"}}})
     await admitted(lambda: full.scale(DEPLOYMENTS, "web", 4), full)
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFULSETS], ids=lambda each: each.kind)
+async def test_smaller_pods_are_the_way_back_below_a_lowered_hard(tenant: Tenant, kind: Resource) -> None:
+    """The group is over its quota until the last large pod has gone."""
+    await tenant.create(kind, briefly(of_kind(kind, web(tenant, 4))))
+    await tenant.uses("4")
+    await tenant.running(4)
+    await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": {"limits.cpu": "2"}}})
+    small = image_of("x", "500m")
+    await at_once(tenant.client.patch(kind, "web", small, namespace=tenant.name, content_type=STRATEGIC))
+
+    async def are_small() -> bool:
+        limits = [each["spec"]["containers"][0]["resources"]["limits"]["cpu"] for each in await tenant.pods()]
+        return limits == ["500m"] * 4
+
+    await eventually(are_small, 60, "all pods are small")
+    await uses(tenant, "2")
 
 
 async def uses(tenant: Tenant, cpu: str, within: float = 20) -> None:

@@ -27,7 +27,17 @@ from tests.reliability.routes import (
     web,
 )
 from tests.support.live_pods import LivePods
-from tests.support.objects import MPIJOBS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, Object, raycluster, rayjob
+from tests.support.objects import (
+    DEPLOYMENTS,
+    MPIJOBS,
+    PODS,
+    RAYCLUSTERS,
+    RAYJOBS,
+    RAYSERVICES,
+    Object,
+    raycluster,
+    rayjob,
+)
 from tests.support.tenant import JOBS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -150,3 +160,35 @@ def _indexed(tenant: Tenant, name: str) -> Object:
     made = of_kind(JOBS, web(tenant, 4, name=name, app=name, label=None))
     made["spec"] |= {"completions": 4, "completionMode": "Indexed"}
     return made
+
+
+@pytest.mark.parametrize("how", ["drained", "scaled"])
+async def test_a_worker_of_a_kept_cluster_comes_again_once_its_room_is_taken(
+    tenant: Tenant, live: LivePods, how: str
+) -> None:
+    """A RayJob that has ended costs what its live pods do, and its cluster stands."""
+    for kind in (RAYJOBS, RAYCLUSTERS):
+        await may_operate(tenant, kind)
+    made = rayjob("job", tenant.name, 3, namespace=tenant.name)
+    made["spec"]["submissionMode"] = "HTTPMode"
+    cluster = raycluster("c", 3, await tenant.create(RAYJOBS, made))
+    cluster["metadata"]["namespace"] = tenant.name
+    stored = await tenant.admin.create(RAYCLUSTERS, cluster)
+    below = ("RayCluster", "c", stored["metadata"]["uid"], RAYCLUSTERS.api_version)
+    for number in range(4):
+        await tenant.admin.create(PODS, owned(pod(tenant, f"w{number}", label=None), *below))
+    await tenant.running(4)
+    ended = {"status": {"jobDeploymentStatus": "Complete"}}
+    await tenant.admin.patch(RAYJOBS, "job", ended, namespace=tenant.name, subresource="status")
+    workers = stored["spec"]["workerGroupSpecs"]
+    if how == "scaled":
+        await tenant.patch(RAYCLUSTERS, "c", {"spec": {"workerGroupSpecs": [{**workers[0], "replicas": 2}]}})
+    await tenant.delete(PODS, "w3")
+    await tenant.uses("3")
+    if how == "scaled":
+        await tenant.patch(RAYCLUSTERS, "c", {"spec": {"workerGroupSpecs": workers}})
+        await asyncio.sleep(4)
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 1)))
+    await asyncio.sleep(1)
+    await attempt(tenant.admin.create(PODS, owned(pod(tenant, "w3", label=None), *below)))
+    await live.settled()

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bizrq.kube.client import Resource
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import is_descendant
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
+from webhooks.charging.stored import PODS
 
 Object = dict[str, Any]
-
-PODS = Resource("", "v1", "pods", "Pod")
 
 
 async def active_workloads(

@@ -23,7 +23,7 @@ from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, Room
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
-from bizrq.units.resources import Resources, growth, larger, scale, total
+from bizrq.units.resources import Resources, add, growth, larger, scale, total
 from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import (
@@ -34,12 +34,12 @@ from bizrq.workloads.demand.owner_allowance import (
     excess,
     responsible_owner,
 )
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, ROLLOUT, Adapter
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import controller_of, has_same_controller, owner_chain
+from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.memory import Memory
-from bizrq.workloads.ownership.own_labels import workload_of_version
 from bizrq.workloads.ownership.payers import RESELECTING, dropped_by
 from bizrq.workloads.ownership.takeover import replicas_of
 from bizrq.workloads.ownership.waiting import current_version
@@ -49,7 +49,7 @@ from bizrq.workloads.validation import malformed, map_at
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
-from webhooks.charging.stored import stored_label
+from webhooks.charging.stored import PODS, stored_label
 
 Object = dict[str, Any]
 
@@ -112,11 +112,19 @@ class _OwnedKind:
 
 
 class _Siblings(NamedTuple):
-    """What the other children of an owner ask for, by uid; the names of their kinds, and when they were listed."""
+    """What the other children of an owner ask for, by uid; the names of their kinds, and when they were listed.
+
+    `uids` has also those that ask for nothing.
+    """
 
     costs: dict[str, Resources]
     kinds: frozenset[str]
     revision: int
+    uids: frozenset[str]
+
+    def room(self, covers: Resources, **how: Any) -> Room:
+        """Return the room beside them of an owner that is charged for so much."""
+        return Room(covers, self.costs, self.kinds, self.revision, **how)
 
 
 class OwnerTrust:
@@ -273,9 +281,11 @@ class OwnerTrust:
         if is_unpaid and adapter.group_kind == POD and not pods.declared:
             # Its owner wants no pods, and ends it as nobody's.
             return None
-        if not is_unpaid and (_is_named_alone(family, new) or self._has_ended(pays)):
+        if not is_unpaid and self._has_ended(pays):
             return UntrustedChild(demand, before)
         siblings = await self._siblings(family, new, deadline)
+        if request.sub_resource == "scale":
+            siblings = await self._with_live_pods(family, siblings, new, deadline)
         if grows and family.above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
             return UntrustedChild(demand, before) if len(siblings.costs) > 1 else None
@@ -289,7 +299,7 @@ class OwnerTrust:
         if self._may_raise(family.above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
-        room = Room(reached, *siblings, scaled_to, pods.declared, least_pod(pods))
+        room = siblings.room(reached, scaled_to=scaled_to, declared=pods.declared, least=least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.costs.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
 
@@ -314,7 +324,7 @@ class OwnerTrust:
         if not excess(costs, reached):
             return None
         slot = slot_of_owner(family.owner, family.above)
-        return UntrustedChild(demand, before, slot=slot, room=Room(reached, *siblings))
+        return UntrustedChild(demand, before, slot=slot, room=siblings.room(reached))
 
     async def _is_as_declared(self, family: _OwnedKind, new: Object, deadline: Deadline) -> bool:
         """Return True for the version of now with no more pods than a Deployment declares and surges.
@@ -422,7 +432,40 @@ class OwnerTrust:
         )
         costs = {item["metadata"]["uid"]: self._cost(family, kind, item, lookup) for kind, item in items}
         names = frozenset(kind.resource for kind in kinds)
-        return _Siblings({uid: cost for uid, cost in costs.items() if cost}, names, min(revisions))
+        asking = {uid: cost for uid, cost in costs.items() if cost}
+        return _Siblings(asking, names, min(revisions), frozenset(costs))
+
+    async def _with_live_pods(
+        self, family: _OwnedKind, siblings: _Siblings, child: Object, deadline: Deadline
+    ) -> _Siblings:
+        """Return the siblings with what their pods cost that run on, and with those of the child that are ending.
+
+        A sibling that was scaled down just now asks for nothing. The policy on what a listed owner makes does not see
+        who owns what a `/scale` changes (`bizrq.api.overlap`). Raises ApiError, Unreachable.
+        """
+        kind = self._context.registry.by_kind(*POD)
+        if kind is None:
+            return siblings
+        own, costs = str(child["metadata"].get("uid")), dict(siblings.costs)
+        stored, _ = await self._context.lists.of(PODS, deadline, family.owner["metadata"]["namespace"])
+        pods = [(str((controller_of(pod["metadata"]) or {}).get("uid")), pod) for pod in stored]
+        pods = [(maker, pod) for maker, pod in pods if maker == own or maker in siblings.uids]
+
+        def cost(known: Lookup) -> list[Resources]:
+            config = self._context.config
+            return [child_demand_at_least(pod, kind, family.pays, known, config).resources for _, pod in pods]
+
+        lookup = await self._context.resolver.resolve(cost, deadline.seconds_left())
+        fresh, ending = dict[str, Resources](), dict[str, Resources]()
+        for (maker, pod), each in zip(pods, cost(lookup), strict=True):
+            at = stage(life_of(pod), 0, awaited=False)
+            if at is not Stage.OVER:
+                into = ending if at is Stage.ENDING else fresh
+                into[maker] = add(into.get(maker, {}), each)
+        for maker in siblings.uids:
+            costs[maker] = add(larger(costs.get(maker, {}), fresh.get(maker, {})), ending.get(maker, {}))
+        costs["its own that are ending"] = ending.get(own, {})
+        return siblings._replace(costs={uid: cost for uid, cost in costs.items() if cost})
 
     def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
         """Return what a stored child costs: nothing if it is another owner's.
@@ -437,15 +480,3 @@ class OwnerTrust:
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
         found = responsible_owner(obj, self._context.registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]
-
-
-def _is_named_alone(family: _OwnedKind, obj: Object) -> bool:
-    """Return True for a ReplicaSet below a Deployment or a Rollout that is no version of it by its name.
-
-    While a group is over its quota, the pods of versions are found by their names, also of those that are new
-    (`bizrq.api.overlap`).
-    """
-    if family.adapter.group_kind != REPLICA_SET or family.above.group_kind not in (DEPLOYMENT, ROLLOUT):
-        return False
-    labels = map_at(obj, "spec", "template", "metadata", "labels")
-    return workload_of_version(str(obj["metadata"].get("name")), labels) != family.owner["metadata"]["name"]

@@ -7,6 +7,7 @@ read again before it could be believed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,16 +99,21 @@ class ReferenceUsers:
             ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
         ]
 
-    def need(self, reference: Reference, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
-        """Return those users of an object that may not lose it.
+    def need(self, reference: Reference, stored: Object, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
+        """Return those users of a stored object that may not lose it.
 
         A claim may still be in use by pods that end. Of a template, only who goes on making pods needs it.
         """
         if _is_of_claims(reference):
             return list(users)
-        return [
-            each for each in users if not is_going(each.obj) and self._makes_pods(each.adapter, each.obj, each.lookup)
-        ]
+        return [each for each in users if not is_going(each.obj) and self._may_make_pods(each, reference, stored)]
+
+    def _may_make_pods(self, user: ReferenceUser, reference: Reference, stored: Object) -> bool:
+        """Return False for a user that asks for no pods. One that cannot be counted may ask for some."""
+        lookup = OverlayLookup(user.lookup, reference, stored)
+        with suppress(Malformed):
+            return counting.own_demand(user.obj, user.adapter, lookup, self._context.config).declared > 0
+        return True
 
     def _makes_pods(self, adapter: Adapter, obj: Object, lookup: Lookup) -> bool:
         demand = stored_demand(self._context, obj, adapter, lookup)

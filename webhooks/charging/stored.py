@@ -27,6 +27,8 @@ from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
 
+PODS = Resource("", "v1", "pods", "Pod")
+
 
 async def list_stored(
     context: Context,

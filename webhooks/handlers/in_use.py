@@ -34,7 +34,7 @@ class InUseCheck:
         retries = BusyRetries(deadline)
         while True:
             found = await self._users.find(reference, (stored,), deadline, made=True)
-            users = self._users.need(reference, found)
+            users = self._users.need(reference, stored, found)
             awaited = None if users else await self._claims.pending_write(reference, deadline)
             if awaited is None or not await retries.again():
                 break

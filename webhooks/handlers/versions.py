@@ -33,7 +33,6 @@ from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayingOwner, keeps
 from bizrq.workloads.ownership.takeover import Takeover, notes_of, takeover
-from webhooks.charging.active import PODS
 from webhooks.charging.charger import Charger
 from webhooks.charging.charges import (
     Charges,
@@ -50,7 +49,7 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.older_versions import OlderVersions, explained, instead_of, is_its, version_of
 from webhooks.charging.owner_trust import OwnerTrust, as_child, is_controller
 from webhooks.charging.payers import Payers
-from webhooks.charging.stored import is_going, read_versions, slot_of, stored_demand
+from webhooks.charging.stored import PODS, is_going, read_versions, slot_of, stored_demand
 from webhooks.handlers.answer import subject_of
 
 log = structlog.get_logger(__name__)
