@@ -33,18 +33,23 @@ class OverlapList:
         self._client = client
         self._pace = pace
         self._check = check
-        #: Texts by key, by group; no group without any.
+        #: Texts by key, by group; no group without any. Then the end by key, of those that have one.
         self._listed: dict[str, Mapping[str, str]] = {}
+        self._ends: dict[str, Mapping[str, str]] = {}
         self._changed = asyncio.Event()
         #: Some maker is no longer listed.
         self._released = asyncio.Event()
 
-    def set(self, group: str, listed: Mapping[str, str]) -> None:
-        """Replace the makers of a group: the text of the rejection by key, what matters most first."""
-        before = self._listed.pop(group, {})
+    def set(self, group: str, listed: Mapping[str, str], ends: Mapping[str, str] | None = None) -> None:
+        """Replace the makers of a group: the text of the rejection by key, what matters most first.
+
+        `ends` are the times from which a key rejects nothing (RFC 3339).
+        """
+        before, ended = self._listed.pop(group, {}), self._ends.pop(group, {})
         if listed:
             self._listed[group] = dict(listed)
-        if dict(before) != dict(listed):
+            self._ends[group] = dict(ends or {})
+        if before != listed or ended != (ends or {}):
             self._changed.set()
         if before.keys() - listed.keys():
             self._released.set()
@@ -76,9 +81,9 @@ class OverlapList:
         # One of each group in turn: no group takes the place of others.
         turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
-        body = overlap.overlap_list(listed)
-        wanted = body["listed"]
-        if len(listed) > len(wanted):
+        ends = {key: end for found in self._ends.values() for key, end in found.items()}
+        body = overlap.overlap_list(listed, ends)
+        if len(listed) > len(body["listed"]):
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         try:
             stored = await self._client.get(OVERLAPS, overlap.NAME)
@@ -88,11 +93,10 @@ class OverlapList:
             except AlreadyExists:
                 self._changed.set()
             return
-        before = stored.get("listed") or {}
-        if before == wanted:
-            return
-        changes = {**dict.fromkeys(before), **wanted}
-        await self._client.patch(OVERLAPS, overlap.NAME, {"listed": changes})
+        fields = ("listed", "ends")
+        changes = {each: {**dict.fromkeys(stored.get(each) or {}), **body[each]} for each in fields}
+        if any((stored.get(each) or {}) != body[each] for each in fields):
+            await self._client.patch(OVERLAPS, overlap.NAME, changes)
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> None:

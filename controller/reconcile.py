@@ -28,6 +28,7 @@ from bizrq.units.names import Catalog
 from bizrq.units.resources import Limits, Resources, restrict, subtract_floor
 from bizrq.units.resources import total as total_of
 from bizrq.units.slot import group_slot
+from bizrq.units.times import format_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.ownership.runs_on import RunsOn
 from controller import metrics
@@ -452,7 +453,9 @@ class Reconciler:
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
             usage = self._usage_cache.of(group.name)
             keys_of = partial(keys_of_makers, self._cluster)
-            self._overlaps.set(group.name, rejections(group, report.counted, usage, keys_of))
+            found = rejections(group, report.counted, usage, keys_of)
+            ends = {key: format_timestamp(each.ends) for key, each in found.items() if each.ends is not None}
+            self._overlaps.set(group.name, {key: each.text for key, each in found.items()}, ends)
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]

@@ -24,6 +24,7 @@ NAME: Final = "bizrq-overlap"
 MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 #: The characters of a text that the schema allows.
 MAX_TEXT: Final = 1_024
+_TIME: Final = len("2026-01-01T00:00:00.000Z")
 
 #: The CEL expression for requests that come from a controller of Kubernetes.
 BUILT_IN: Final = (
@@ -33,21 +34,28 @@ BUILT_IN: Final = (
 #: A Deployment and an Argo Rollout name a ReplicaSet by their own name and the hash that its pods have as this label.
 VERSION_LABELS: Final = ("pod-template-hash", "rollouts-pod-template-hash")
 _LABELS: Final = f"{list(VERSION_LABELS)}"
+
+
+def _rejects(key: str) -> str:
+    """Return the CEL expression for a key that is listed, and whose rejection has not ended yet."""
+    ended = f"timestamp(params.ends[{key}]) <= timestamp(object.metadata.creationTimestamp)"
+    return f"({key} in params.listed && !({key} in params.?ends.orValue({{}}) && {ended}))"
+
+
 #: Of a version: the key of what it is a version of, by its label k.
 _VERSION_KEY: Final = "(request.namespace + '.' + o.name.substring(0, o.name.lastIndexOf('-')) + '/' + k)"
-_IS_VERSION: Final = f"o.name.endsWith('-' + object.metadata.labels[k]) && {_VERSION_KEY} in params.listed"
+_IS_VERSION: Final = f"o.name.endsWith('-' + object.metadata.labels[k]) && {_rejects(_VERSION_KEY)}"
 _IS_OF_VERSION: Final = (
     "o.kind == 'ReplicaSet' && has(object.metadata.labels) && "
     f"{_LABELS}.exists(k, k in object.metadata.labels && {_IS_VERSION})"
 )
 _MAKER_KEY: Final = "(request.namespace + '/' + o.kind + '/' + o.name)"
 _IS_LISTED: Final = (
-    f"has(o.controller) && o.controller && (o.uid in params.listed || {_MAKER_KEY} in params.listed || "
-    f"({_IS_OF_VERSION}))"
+    f"has(o.controller) && o.controller && ({_rejects('o.uid')} || {_rejects(_MAKER_KEY)} || ({_IS_OF_VERSION}))"
 )
 #: The text of a listed maker.
 _TEXT: Final = (
-    f"o.uid in params.listed ? params.listed[o.uid] : {_MAKER_KEY} in params.listed ? "
+    f"{_rejects('o.uid')} ? params.listed[o.uid] : {_rejects(_MAKER_KEY)} ? "
     f"params.listed[{_MAKER_KEY}] : params.listed[{_LABELS}.filter(k, k in object.metadata.labels && {_IS_VERSION})"
     f".map(k, {_VERSION_KEY})[0]]"
 )
@@ -74,13 +82,17 @@ def maker_key(namespace: str, kind: str, name: str) -> str:
     return f"{namespace}/{kind}/{name}"
 
 
-def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the object that lists these makers of pods: texts by key. The first that fit are listed, long ones cut."""
+def overlap_list(listed: Mapping[str, str], ends: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the object that lists these makers of pods: texts by key. The first that fit are listed, long ones cut.
+
+    `ends` are the times (RFC 3339) from which a key rejects nothing, by key. They are the API server's own, as it gives
+    each object its time of creation, so nobody has to take the key out of the list in time.
+    """
     fitting: dict[str, str] = {}
     room = MAX_BYTES
     for key, text in listed.items():
         short = text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
-        room -= len(key) + len(short.encode())
+        room -= 2 * len(key) + len(short.encode()) + _TIME
         if room < 0 or len(fitting) == MAX_LISTED:
             break
         fitting[key] = short
@@ -89,6 +101,7 @@ def overlap_list(listed: Mapping[str, str]) -> dict[str, Any]:
         "kind": KIND,
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "bizrq"}},
         "listed": dict(sorted(fitting.items())),
+        "ends": {key: end for key, end in sorted((ends or {}).items()) if key in fitting},
     }
 
 
@@ -104,8 +117,8 @@ def policy(makers: Iterable[tuple[str, str]]) -> dict[str, Any]:
     listed = (
         "has(params.listed) && has(object.metadata.ownerReferences) && (request.resource.resource == 'pods' ? "
         f"object.metadata.ownerReferences.exists(o, {_IS_LISTED}) : {raised} && "
-        "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.uid in params.listed && "
-        f"!{_IS_FOUND_AGAIN}))"
+        "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && "
+        f"{_rejects('o.uid')} && !{_IS_FOUND_AGAIN}))"
     )
     rejected = {
         "expression": "false",

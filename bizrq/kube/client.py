@@ -31,6 +31,7 @@ from bizrq.units.text import is_segment
 
 __all__ = [
     "AlreadyExists",
+    "AnswerTooLarge",
     "ApiError",
     "ConfigError",
     "Conflict",
@@ -42,7 +43,6 @@ __all__ = [
     "NotFound",
     "Resource",
     "ServerError",
-    "TooLarge",
     "TooManyRequests",
     "Unauthorized",
     "Unreachable",
@@ -104,7 +104,7 @@ class Gone(ApiError):
 class Invalid(ApiError): ...
 
 
-class TooLarge(ApiError):
+class AnswerTooLarge(ApiError):
     """413: a request, or here the answer to one, has too many bytes."""
 
 
@@ -131,7 +131,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
-    413: TooLarge,
+    413: AnswerTooLarge,
     422: Invalid,
     429: TooManyRequests,
 }
@@ -325,7 +325,7 @@ class KubeClient:
     ) -> bytes:
         """Return the body of a 2xx answer. Raise an ApiError, Unreachable or, for credentials, ConfigError.
 
-        `on_warning` gets the text of each warning of that answer (KEP-1693). Raises TooLarge for an answer of more than
+        `on_warning` gets the text of each warning of that answer (KEP-1693). Raises AnswerTooLarge for an answer of more than
         `most` bytes.
 
         A read is tried again on 429, 5xx and a dropped connection, after Retry-After or a jittered pause, while
@@ -383,7 +383,7 @@ class KubeClient:
 
         `limit` is the largest number of objects of a page, 0 for one page; pages of large objects are smaller.
         `timeout` is per page, in seconds. `transform` replaces each object as its page arrives, so that the fields that
-        it drops take no memory for the whole list. Raises TooLarge for a large list whose objects have more than `mean`
+        it drops take no memory for the whole list. Raises AnswerTooLarge for a large list whose objects have more than `mean`
         bytes on average.
 
         All pages share one revision. If that is compacted meanwhile (410), the read starts over without pages: to
@@ -537,7 +537,7 @@ class KubeClient:
             try:
                 most = _PAGE_BYTES if size > 1 else None
                 answer = await self.request("GET", path, params=params, timeout=timeout, most=most)
-            except TooLarge:
+            except AnswerTooLarge:
                 if size <= 1:
                     raise
                 size = max(1, size // 4)
@@ -551,7 +551,9 @@ class KubeClient:
             params["continue"] = metadata["continue"]
             read += len(answer)
             if mean is not None and read > max(_LIST_BYTES, mean * len(items)):
-                raise TooLarge(413, "RequestEntityTooLarge", f"{path}: its objects have over {mean} bytes on average")
+                raise AnswerTooLarge(
+                    413, "RequestEntityTooLarge", f"{path}: its objects have over {mean} bytes on average"
+                )
             if len(answer) < _PAGE_BYTES // 4:
                 size = min(limit, 2 * size)
 
@@ -742,12 +744,12 @@ def _glimpse(body: bytes) -> str:
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """Return the body. Raises TooLarge as soon as it has more bytes than `most`."""
+    """Return the body. Raises AnswerTooLarge as soon as it has more bytes than `most`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
         if size > most:
-            raise TooLarge(413, "RequestEntityTooLarge", f"the answer has more than {most} bytes")
+            raise AnswerTooLarge(413, "RequestEntityTooLarge", f"the answer has more than {most} bytes")
         chunks.append(chunk)
     return b"".join(chunks)

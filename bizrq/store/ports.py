@@ -94,7 +94,7 @@ class ObjectReader(Protocol):
     ) -> tuple[list[Object], str]:
         """Return all objects and the one resourceVersion of the read. Raise ApiError or Unreachable.
 
-        TooLarge for a large list whose objects have more than `mean` bytes on average.
+        AnswerTooLarge for a large list whose objects have more than `mean` bytes on average.
         """
         ...
 

@@ -5,8 +5,9 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
@@ -18,8 +19,15 @@ from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 
 
-def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of: KeysOf) -> dict[str, str]:
-    """Return the text of the rejection by the key of each object whose pods nobody may replace, the first keys first.
+class Rejection(NamedTuple):
+    """The text of a rejection, and the time at which it ends by itself, in milliseconds since 1970."""
+
+    text: str
+    ends: int | None = None
+
+
+def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of: KeysOf) -> dict[str, Rejection]:
+    """Return the rejection by the key of each object whose pods nobody may replace, the first keys first.
 
     A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
     left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
@@ -28,29 +36,37 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of:
     if not counted.over:
         return {}
     left = _left(usage)
-    texts: dict[str, str] = {}
+    rejected: dict[str, Rejection] = {}
     for uid, line in usage.usages.items():
-        for pods, amounts in _beside(line, left.get(line.place, {})):
-            if lacking := sorted(name for name in counted.over if amounts.get(name, 0)):
-                texts.setdefault(uid, _rejection(group, line.counted.slot, pods, lacking))
+        causes = list(_beside(line, left.get(line.place, {})))
+        if causes and (found := _rejection(group, line.counted.slot, causes, counted.over)) is not None:
+            rejected[uid] = found
     # No workload takes the place of others.
-    turns = zip_longest(*([(key, text) for key in keys_of(uid)] for uid, text in texts.items()))
-    found: dict[str, str] = {}
-    for key, text in (each for turn in turns for each in turn if each is not None):
-        found.setdefault(key, text)
-    return found
+    turns = zip_longest(*([(key, found) for key in keys_of(uid)] for uid, found in rejected.items()))
+    by_key: dict[str, Rejection] = {}
+    for key, found in (each for turn in turns for each in turn if each is not None):
+        by_key.setdefault(key, found)
+    return by_key
 
 
-def _beside(line: WorkloadUsage, left: Resources) -> Iterator[tuple[str, Resources]]:
-    """Yield which pods of a workload run besides the declared ones, and what these cost. `left` is what it has left."""
+class _Cause(NamedTuple):
+    """Which pods of a workload run besides the declared ones, what these cost, and when the clock ends them."""
+
+    pods: str
+    amounts: Resources
+    ends: int | None = None
+
+
+def _beside(line: WorkloadUsage, left: Resources) -> Iterator[_Cause]:
+    """Yield why pods of a workload may not be replaced. `left` is what it has left."""
     overlap = line.overlap
     if overlap is not None and (overlap.ending or overlap.beyond):
-        yield _running_on(overlap), overlap.amounts
+        yield _Cause(_running_on(overlap), overlap.amounts, overlap.until)
     # Where it has no more pods than it asks for, those that it makes take the place of larger ones.
     if line.surplus.get("pods"):
-        yield "more than it asks for", line.surplus
+        yield _Cause("more than it asks for", line.surplus)
     if line.left is None and left:
-        yield "those that it has left", left
+        yield _Cause("those that it has left", left)
 
 
 def _left(usage: GroupUsage) -> dict[str, Resources]:
@@ -70,9 +86,15 @@ def _running_on(overlap: Overlap) -> str:
     )
 
 
-def _rejection(group: GroupObject, slot: Slot, pods: str, lacking: Sequence[str]) -> str:
-    """Return the words of native quota, and why there is no room.
+def _rejection(group: GroupObject, slot: Slot, causes: Sequence[_Cause], over: Mapping[str, int]) -> Rejection | None:
+    """Return the words of native quota, and why there is no room; None where the pods take none of what is lacking.
 
     Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
     """
-    return f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {pods}"
+    taking = [each for each in causes if any(each.amounts.get(name, 0) for name in over)]
+    if not taking:
+        return None
+    lacking = sorted(name for name in over if taking[0].amounts.get(name, 0))
+    text = f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {taking[0].pods}"
+    ends = [each.ends for each in taking if each.ends is not None]
+    return Rejection(text, max(ends) if len(ends) == len(taking) else None)

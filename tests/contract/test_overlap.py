@@ -18,6 +18,7 @@ from bizrq.kube.admission import POLICIES, POLICY_BINDINGS
 from bizrq.kube.client import AlreadyExists, ApiError, Invalid, KubeClient, NotFound, Resource
 from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.overlaps import OVERLAPS
+from bizrq.units.times import format_timestamp
 from controller.overlap import OverlapList
 from tests.support.cluster import Cluster, eventually, has_kinds, served
 from tests.support.gate import as_maker, pod_of, rejection
@@ -224,6 +225,35 @@ async def test_a_maker_with_a_new_name_below_a_listed_owner_is_rejected(
         obj = owned(replicaset(name, namespace, 0), "JobSet", "own", uid, "jobset.x-k8s.io/v1alpha2")
         assert await rejection(client, obj, REPLICASETS) == reason, name
     assert not await rejection(client, owned(replicaset("new", namespace, 0), "JobSet", "own", "2"), REPLICASETS)
+
+
+async def test_a_rejection_ends_at_its_time(
+    listed: OverlapList, client: KubeClient, maker: KubeClient, namespace: str
+) -> None:
+    """By the API server's clock, whether or not anybody changes the list."""
+    uid = "00000000-0000-4000-8000-000000000002"
+    key = overlap.maker_key(namespace, "ReplicaSet", "probe")
+    until = format_timestamp(round(time.time() * 1000) + 3_600_000)
+    listed.set("nlp", dict.fromkeys((uid, key), "exceeded quota: nlp"), {uid: until})
+    probe = pod_of(uid, namespace=namespace, owner="other")
+
+    async def is_rejected() -> bool:
+        return bool(await rejection(maker, probe))
+
+    await eventually(is_rejected, APPLIED, "the policy applies")
+    soon = round(time.time() * 1000) + 3_000
+    listed.set("nlp", dict.fromkeys((uid, key), "exceeded quota: nlp"), {uid: format_timestamp(soon)})
+    await asyncio.sleep(1)
+    assert await is_rejected()
+
+    async def is_allowed() -> bool:
+        return not await is_rejected()
+
+    await eventually(is_allowed, 10, "the rejection has ended")
+    assert time.time() * 1000 >= soon - 1000
+    # The other key has no end.
+    assert await rejection(maker, pod_of(uid, namespace=namespace)) == "exceeded quota: nlp"
+    assert (await stored(client)).keys() == {uid, key}
 
 
 async def test_what_a_listed_deployment_has_adopted_is_not_raised(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bizrq.kube.client import KubeClient, Resource, TooLarge
+from bizrq.kube.client import AnswerTooLarge, KubeClient, Resource
 from bizrq.kube.informer import Informer, InformerTimings, log_absent
 from tests.support.fake_server import FakeServer, Watching
 
@@ -467,7 +467,7 @@ async def test_a_list_of_too_large_objects_is_given_up(
     monkeypatch.setattr("bizrq.kube.client._LIST_BYTES", 30_000)
     for i in range(9):
         server.put("deployments", f"d{i}", metadata={"annotations": {"a": "x" * 6_000}})
-    with pytest.raises(TooLarge, match="deployments: its objects have over 5000 bytes on average"):
+    with pytest.raises(AnswerTooLarge, match="deployments: its objects have over 5000 bytes on average"):
         await client.list(DEPLOYMENTS, mean=5_000)
     assert len((await client.list(DEPLOYMENTS, mean=7_000))[0]) == 9
 

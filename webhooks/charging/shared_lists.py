@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeAlias
 
-from bizrq.kube.client import Resource, TooLarge, Unreachable
+from bizrq.kube.client import AnswerTooLarge, Resource, Unreachable
 from bizrq.store.ports import ObjectReader
 from bizrq.store.shared_reads import SharedReads
 from bizrq.workloads.validation import Malformed
@@ -61,7 +61,7 @@ class SharedLists:
                 return await self._client.list(
                     resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN
                 )
-        except TooLarge:
+        except AnswerTooLarge:
             # Not only this write: none can be counted, and one that is let pass may cost anything.
             where = f"in namespace {namespace}" if namespace else "in the cluster"
             why = f"the {resource.plural} {where} have over {_MEAN // 1024} KiB on average, too many to be read"

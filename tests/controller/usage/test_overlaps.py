@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from bizrq.quota.recount import CountedObject, Recount
 from bizrq.units.quantity import NANO
 from bizrq.units.slot import Slot
 from bizrq.workloads.ownership.memory import Memory
-from controller.usage.overlaps import rejections
+from controller.usage.overlaps import Rejection, rejections
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
@@ -29,7 +30,7 @@ def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
 KEYS = {"w": ("w", "team-a.web", "r"), "s": ("s",), "x": ("x", "team-a.x", "y")}
 
 
-def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, str]:
+def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, Rejection]:
     usage = GroupUsage()
     for line in lines:
         usage.put(line.counted.uid, line)
@@ -40,7 +41,7 @@ def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, str]:
 def test_what_stands_gets_no_pods_in_place_of_those_that_it_has_left():
     found = rejected(CPU, STANDS, left_by("Deployment/team-a/web"))
     why = "deployments.apps/team-a/web has pods that run on: those that it has left"
-    assert found == dict.fromkeys(KEYS["w"], f"exceeded quota: nlp, of limits.cpu; {why}")
+    assert found == dict.fromkeys(KEYS["w"], Rejection(f"exceeded quota: nlp, of limits.cpu; {why}"))
 
 
 def test_a_deployment_of_the_name_of_what_stands_is_not_meant():
@@ -67,13 +68,23 @@ def test_pods_that_are_ending_and_those_of_a_long_rollout():
     overlap = Overlap(ending=2, beyond=1, amounts=CPU)
     found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), overlap=overlap))
     assert found.keys() == {*KEYS["w"]}
-    assert found["r"].endswith("has pods that run on: 2 ending and 1 of a rollout that takes long")
+    assert found["r"].text.endswith("has pods that run on: 2 ending and 1 of a rollout that takes long")
+
+
+def test_a_rejection_ends_with_the_last_pod_where_the_clock_says_when():
+    """So it does while no controller runs, and nobody has to be told. What only an event ends has no end."""
+    ending = WorkloadUsage(CountedObject(WEB, "w", CPU), overlap=Overlap(ending=2, beyond=0, amounts=CPU, until=7))
+    assert {each.ends for each in rejected(CPU, ending).values()} == {7}
+    more = replace(ending, surplus={**CPU, "pods": NANO})
+    assert {each.ends for each in rejected(CPU, more).values()} == {None}
+    other = replace(ending, surplus={"limits.memory": NANO, "pods": NANO})
+    assert {each.ends for each in rejected(CPU, other).values()} == {7}
 
 
 def test_pods_that_cost_more_than_is_asked_for():
     found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus={**CPU, "pods": NANO}))
     assert found.keys() == {*KEYS["w"]}
-    assert found["r"].endswith("has pods that run on: more than it asks for")
+    assert found["r"].text.endswith("has pods that run on: more than it asks for")
 
 
 def test_smaller_pods_come_in_place_of_larger_ones_while_the_group_is_over():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bizrq.kube.client import TooLarge
+from bizrq.kube.client import AnswerTooLarge
 from bizrq.workloads.validation import Malformed
 from tests.support.objects import PODS
 from webhooks.charging.deadline import Deadline
@@ -23,7 +23,7 @@ class Large:
 
     async def list(self, *_: Any, mean: int | None = None, **__: Any) -> tuple[list[dict[str, Any]], str]:
         await asyncio.sleep(0)
-        raise TooLarge(413, "RequestEntityTooLarge", f"over {mean} bytes")
+        raise AnswerTooLarge(413, "RequestEntityTooLarge", f"over {mean} bytes")
 
 
 @pytest.mark.asyncio
