@@ -325,8 +325,8 @@ class KubeClient:
     ) -> bytes:
         """Return the body of a 2xx answer. Raise an ApiError, Unreachable or, for credentials, ConfigError.
 
-        `on_warning` gets the text of each warning of that answer (KEP-1693). Raises AnswerTooLarge for an answer of more than
-        `most` bytes.
+        `on_warning` gets the text of each warning of that answer (KEP-1693). Raises AnswerTooLarge for an answer of
+        more than `most` bytes.
 
         A read is tried again on 429, 5xx and a dropped connection, after Retry-After or a jittered pause, while
         `timeout` (seconds, for all attempts together) leaves time. A write is sent once.
@@ -383,8 +383,8 @@ class KubeClient:
 
         `limit` is the largest number of objects of a page, 0 for one page; pages of large objects are smaller.
         `timeout` is per page, in seconds. `transform` replaces each object as its page arrives, so that the fields that
-        it drops take no memory for the whole list. Raises AnswerTooLarge for a large list whose objects have more than `mean`
-        bytes on average.
+        it drops take no memory for the whole list. Raises AnswerTooLarge for a large list whose objects have more than
+        `mean` bytes on average.
 
         All pages share one revision. If that is compacted meanwhile (410), the read starts over without pages: to
         continue at another revision would mix two states.
