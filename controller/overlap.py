@@ -45,11 +45,11 @@ class OverlapList:
 
         `ends` are the times from which a key rejects nothing (RFC 3339).
         """
+        ends = ends or {}
         before, ended = self._listed.pop(group, {}), self._ends.pop(group, {})
         if listed:
-            self._listed[group] = dict(listed)
-            self._ends[group] = dict(ends or {})
-        if before != listed or ended != (ends or {}):
+            self._listed[group], self._ends[group] = dict(listed), dict(ends)
+        if before != listed or ended != ends:
             self._changed.set()
         if before.keys() - listed.keys():
             self._released.set()
@@ -81,8 +81,7 @@ class OverlapList:
         # One of each group in turn: no group takes the place of others.
         turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
-        ends = {key: end for found in self._ends.values() for key, end in found.items()}
-        body = overlap.overlap_list(listed, ends)
+        body = overlap.overlap_list(listed, {key: end for key in listed if (end := self._end(key))})
         if len(listed) > len(body["listed"]):
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         try:
@@ -97,6 +96,11 @@ class OverlapList:
         changes = {each: {**dict.fromkeys(stored.get(each) or {}), **body[each]} for each in fields}
         if any((stored.get(each) or {}) != body[each] for each in fields):
             await self._client.patch(OVERLAPS, overlap.NAME, changes)
+
+    def _end(self, key: str) -> str:
+        """Return the last end of a key that several groups may list; "" where one of them has none."""
+        ends = [self._ends[group].get(key, "") for group, texts in self._listed.items() if key in texts]
+        return max(ends) if all(ends) else ""
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> None:

@@ -88,3 +88,32 @@ async def test_a_change_is_stored_at_once(tmp_path: Path) -> None:
                 return (await client.get(OVERLAPS, overlap.NAME)).get("listed") == {}
 
             await eventually(is_empty, 2, "nothing is listed")
+
+
+async def test_a_key_of_two_groups_ends_with_the_later_one_if_both_end(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+
+        async def ends() -> dict[str, str]:
+            with suppress(NotFound):
+                return (await client.get(OVERLAPS, overlap.NAME)).get("ends") or {}
+            return {}
+
+        async def has(expected: dict[str, str]) -> None:
+            async def it_has() -> bool:
+                return await is_stored(client) and await ends() == expected
+
+            await eventually(it_has, 3, f"the ends are {expected}")
+
+        early, late = "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"
+        async with kept(client) as found:
+            found.set("nlp", LISTED, {"uid": late})
+            await has({"uid": late})
+            found.set("vision", LISTED, {"uid": early})
+            await asyncio.sleep(1.5)
+            await has({"uid": late})
+            found.set("vision", LISTED)
+            await has({})
+            found.forget("vision")
+            found.set("nlp", LISTED, {"uid": early})
+            await has({"uid": early})

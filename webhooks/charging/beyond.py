@@ -1,8 +1,8 @@
 """Find what the pods of a workload may cost beyond what its new object asks for, as its controller goes about it.
 
-A controller may make pods of an older version, and so it does again for what it lets go. Pods that it keeps may be
-larger than the new template says. With a first label come the pods that are there. This file alone adds that to what a
-write asks for.
+A controller may make pods of an older version, or others in place of what it lets go. Pods that it keeps may be larger
+than the new template says. With its first label a workload brings the pods that it has. This file alone adds that to
+what a write asks for.
 """
 
 from __future__ import annotations
