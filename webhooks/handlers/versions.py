@@ -250,7 +250,9 @@ class VersionHandler:
         )
         if versions:
             charge = explained(charge, priced.beside, versions, priced.older)
-        why = "which makes others in place of what is left" if left else "of which an older version takes over"
+        why = "of which an older version takes over"
+        if left:
+            why = "which makes others in place of the pods that stay (deleted with --cascade=background, none do)"
         return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(owner)}, {why}")])
 
     def _price(

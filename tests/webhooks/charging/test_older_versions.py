@@ -317,7 +317,7 @@ async def test_pods_that_are_left_have_to_fit_beside_those_that_come(
     review = partial(hooks.review, "versions", "DELETE", None, now, resource=REPLICASETS, options=options)
     said = message(await review())
     assert f"exceeded quota: nlp, requested: limits.cpu={left}, used: limits.cpu=2" in said
-    assert "charged for Deployment default/web, which makes others in place of what is left" in said
+    assert "charged for Deployment default/web, which makes others in place of the pods that stay (deleted with" in said
     await api.count("nlp", cpu="0")
     assert (await review())["allowed"]
     assert sum(entry.extra["limits.cpu"] for entry in await api.entries("nlp")) == left * NANO
