@@ -12,11 +12,15 @@ import copy
 import pytest
 
 from bizrq.kube.client import Resource
+from bizrq.store.groups import GROUPS
+from tests.e2e.rows import JOBSETS
 from tests.reliability.routes import (
     attempt,
+    counted,
     for_a_while,
     gone,
     has_running,
+    of_kind,
     operated,
     owned,
     pod,
@@ -25,10 +29,10 @@ from tests.reliability.routes import (
     slowly,
     web,
 )
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, REPLICASETS, Object
-from tests.support.tenant import Tenant
+from tests.support.objects import DEPLOYMENTS, PODS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, REPLICASETS, Object, group
+from tests.support.tenant import JOBS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -113,3 +117,37 @@ async def test_ray_clusters_come_again_under_new_names(tenant: Tenant, live: Liv
         await asyncio.gather(*ending)
         await asyncio.sleep(1.5)
     await live.settled(over=4)
+
+
+async def test_jobs_by_hand_below_a_job_set_under_new_names(tenant: Tenant, live: LivePods) -> None:
+    job = of_kind(JOBS, web(tenant, 4, slow=True))
+    template = {"spec": copy.deepcopy(job["spec"])}
+    uid = await operated(tenant, JOBSETS, {"replicatedJobs": [{"name": "j", "replicas": 1, "template": template}]})
+    for turn in range(1, TURNS + 1):
+        made = copy.deepcopy(job)
+        made["metadata"] = {"name": f"x{turn}", "namespace": tenant.name}
+        await attempt(tenant.create(JOBS, owned(made, "JobSet", "own", uid, JOBSETS.api_version)))
+        await for_a_while(lambda turn=turn: has_running(tenant, 4 * turn), 3)
+        await attempt(tenant.delete(JOBS, f"x{turn}", "Background"))
+        await gone(tenant, JOBS, f"x{turn}")
+        await asyncio.sleep(1.5)
+    await live.settled(over=4)
+
+
+async def test_a_listed_deployment_rejects_no_pods_of_another_groups_version(tenant: Tenant) -> None:
+    """A ReplicaSet of a Rollout of that name is called as a version of the Deployment would be."""
+    other = f"{tenant.name}-other"
+    await tenant.admin.create(GROUPS, group(other, cpu="4"))
+    await counted(tenant.admin, other)
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
+    for each in await tenant.running(4):
+        await tenant.delete(PODS, each["metadata"]["name"])
+    await asyncio.sleep(3)
+    theirs = replica_set(tenant, "web-abc", 2, app="b", label=other)
+    theirs["spec"]["template"]["metadata"]["labels"]["rollouts-pod-template-hash"] = "abc"
+    await tenant.create(REPLICASETS, theirs)
+
+    async def runs() -> bool:
+        return len([each for each in await tenant.pods() if each["metadata"]["labels"]["app"] == "b"]) == 2
+
+    await eventually(runs, 10, "the pods of the other group run")
