@@ -551,6 +551,9 @@ class KubeClient:
             params["continue"] = metadata["continue"]
             read += len(answer)
             if mean is not None and read > max(_LIST_BYTES, mean * len(items)):
+                # Or the traceback would keep them.
+                items.clear()
+                page.clear()
                 raise AnswerTooLarge(
                     413, "RequestEntityTooLarge", f"{path}: its objects have over {mean} bytes on average"
                 )
