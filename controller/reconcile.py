@@ -45,7 +45,7 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.group_snapshot import GroupSnapshots
-from controller.usage.makers import keys_of_makers
+from controller.usage.makers import Makers
 from controller.usage.observed_usage import ObservedUsage
 from controller.usage.overlaps import rejections
 from controller.usage.payer_lines import PayerLines
@@ -142,6 +142,7 @@ class Reconciler:
         self._runs_on = RunningOn(cluster, excess, now)
         self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, now, clock)
         self._overlaps = overlaps
+        self._makers = Makers(cluster, config)
         self._enforcement = enforcement
         #: Why the payers of a group could not all be stored; "" if they could.
         self._full: dict[str, str] = {}
@@ -452,8 +453,7 @@ class Reconciler:
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
             usage = self._usage_cache.of(group.name)
-            keys_of = partial(keys_of_makers, self._cluster)
-            found = rejections(group, report.counted, usage, keys_of)
+            found = rejections(group, report.counted, usage, self._makers)
             ends = {key: format_timestamp(each.ends) for key, each in found.items() if each.ends is not None}
             self._overlaps.set(group.name, {key: each.text for key, each in found.items()}, ends)
         else:

@@ -5,36 +5,69 @@ This file alone decides under which keys the API server finds them again, also t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
 from bizrq.api import overlap as wire
+from bizrq.units.resources import Resources, growth, larger
+from bizrq.workloads.config import CountingConfig
+from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.ownership.own_labels import version_labels, workload_of_version
 from controller.usage.below import Path, gather
 from controller.watch.cluster import Cluster
 
 Object = dict[str, Any]
-#: Returns the keys of what makes the pods of the workload with this uid.
-KeysOf: TypeAlias = Callable[[str], Sequence[str]]
 
 
-def keys_of_makers(cluster: Cluster, uid: str) -> Sequence[str]:
-    """Return the keys of a stored workload, the most important first: a list has bounds. None where it is gone.
+class Makers:
+    """Finds what makes the pods of workloads in one cluster."""
 
-    What is made later is found by the uids of the workload and of what is between it and the makers, and by names. Then
-    come the makers that have pods or ask for some.
-    """
-    workload = cluster.placements.stored(uid)
-    adapter = cluster.registry.of(workload) if workload is not None else None
-    if workload is None or adapter is None:
-        return ()
-    makers = gather(cluster, adapter, workload).makers
-    between = [obj["metadata"]["uid"] for path in makers for kind, obj in path[:-1] if kind.group_kind != POD]
-    names = [key for path in makers for key in _keys(path)]
-    if REPLICA_SET in adapter.creates:
-        names += _of_versions(adapter, workload)
-    return list(dict.fromkeys((uid, *between, *names, *cluster.descendants.makers_of(workload))))
+    def __init__(self, cluster: Cluster, config: CountingConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    def keys(self, uid: str) -> Sequence[str]:
+        """Return the keys of a stored workload, the most important first: a list has bounds. None where it is gone.
+
+        What is made later is found by the uids of the workload and of what is between it and the makers, and by names.
+        Then come the makers that have pods or ask for some.
+        """
+        workload, paths = self._paths(uid)
+        adapter = self._cluster.registry.of(workload) if workload is not None else None
+        if workload is None or adapter is None:
+            return ()
+        between = [obj["metadata"]["uid"] for path in paths for kind, obj in path[:-1] if kind.group_kind != POD]
+        names = [key for path in paths for key in _keys(path)]
+        if REPLICA_SET in adapter.creates:
+            names += _of_versions(adapter, workload)
+        return list(dict.fromkeys((uid, *between, *names, *self._cluster.descendants.makers_of(workload))))
+
+    def keys_of_larger(self, uid: str) -> Sequence[str]:
+        """Return the uids of the makers below a workload whose pods cost more than those that it asks for itself."""
+        workload, paths = self._paths(uid)
+        if workload is None:
+            return ()
+        asked = self._per_pod(workload, workload)
+        makers = (path[-1][1] for path in paths if len(path) > 1)
+        return [each["metadata"]["uid"] for each in makers if growth(self._per_pod(each, workload), asked)]
+
+    def _paths(self, uid: str) -> tuple[Object | None, Sequence[Path]]:
+        workload = self._cluster.placements.stored(uid)
+        adapter = self._cluster.registry.of(workload) if workload is not None else None
+        if workload is None or adapter is None:
+            return None, ()
+        return workload, gather(self._cluster, adapter, workload).makers
+
+    def _per_pod(self, obj: Object, payer: Object) -> Resources:
+        """Return what a pod costs, of several kinds of pods the most per resource, as far as that can be counted."""
+        adapter = self._cluster.registry.of(obj)
+        if adapter is None:
+            return {}
+        lookup = self._cluster.resolver.cached_lookup
+        roles = counting.demand_at_least(obj, adapter, payer, lookup, self._config).roles
+        return reduce(larger, (role.per_pod for role in roles), dict[str, int]())
 
 
 def _keys(path: Path) -> Sequence[str]:

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
 from bizrq.units.resources import Resources, add
 from bizrq.units.slot import Slot
-from controller.usage.makers import KeysOf
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
+
+
+class FindsMakers(Protocol):
+    """Finds what makes the pods of the workload with a uid, by the keys of the list."""
+
+    def keys(self, uid: str) -> Sequence[str]:
+        """Return the keys of all of it, the first first."""
+        ...
+
+    def keys_of_larger(self, uid: str) -> Sequence[str]:
+        """Return the keys of what makes larger pods than the workload asks for."""
+        ...
 
 
 class Rejection(NamedTuple):
@@ -26,7 +37,7 @@ class Rejection(NamedTuple):
     ends: int | None = None
 
 
-def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of: KeysOf) -> dict[str, Rejection]:
+def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: FindsMakers) -> dict[str, Rejection]:
     """Return the rejection by the key of each object whose pods nobody may replace, the first keys first.
 
     A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
@@ -36,13 +47,16 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, keys_of:
     if not counted.over:
         return {}
     left = _left(usage)
-    rejected: dict[str, Rejection] = {}
+    rejected: list[tuple[Sequence[str], Rejection]] = []
     for uid, line in usage.usages.items():
         causes = list(_beside(line, left.get(line.place, {})))
-        if causes and (found := _rejection(group, line.counted.slot, causes, counted.over)) is not None:
-            rejected[uid] = found
+        if found := _rejection(group, line.counted.slot, causes, counted.over):
+            rejected.append((makers.keys(uid), found))
+        elif line.surplus and (found := _rejection(group, line.counted.slot, [_larger(line)], counted.over)):
+            # It has no more pods than it asks for: smaller ones may come in place of larger ones.
+            rejected.append((makers.keys_of_larger(uid), found))
     # No workload takes the place of others.
-    turns = zip_longest(*([(key, found) for key in keys_of(uid)] for uid, found in rejected.items()))
+    turns = zip_longest(*([(key, found) for key in keys] for keys, found in rejected))
     by_key: dict[str, Rejection] = {}
     for key, found in (each for turn in turns for each in turn if each is not None):
         by_key.setdefault(key, found)
@@ -62,11 +76,14 @@ def _beside(line: WorkloadUsage, left: Resources) -> Iterator[_Cause]:
     overlap = line.overlap
     if overlap is not None and (overlap.ending or overlap.beyond):
         yield _Cause(_running_on(overlap), overlap.amounts, overlap.until)
-    # Where it has no more pods than it asks for, those that it makes take the place of larger ones.
     if line.surplus.get("pods"):
-        yield _Cause("more than it asks for", line.surplus)
+        yield _larger(line)
     if line.left is None and left:
         yield _Cause("those that it has left", left)
+
+
+def _larger(line: WorkloadUsage) -> _Cause:
+    return _Cause("more than it asks for", line.surplus)
 
 
 def _left(usage: GroupUsage) -> dict[str, Resources]:

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TURNS = 3
 AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "100%"}}
+IN_PLACE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 
 
 def version(tenant: Tenant, name: str, image: str) -> Object:
@@ -66,7 +67,7 @@ async def test_a_deployment_finds_its_next_version_under_any_name(
 
 
 async def test_a_person_raises_one_after_another_below_a_paused_deployment(tenant: Tenant, live: LivePods) -> None:
-    made = await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True, strategy=AT_ONCE))
+    made = await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True, strategy=IN_PLACE))
     await tenant.running(4)
     await tenant.patch(DEPLOYMENTS, "web", {"spec": {"paused": True}})
     for turn in range(1, TURNS + 1):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.usage.makers import keys_of_makers
+from controller.usage.makers import Makers
 from tests.controller.usage.test_excess import Memory, pod, replica_set
 from tests.support.objects import Object, deployment
 
 
+def makers(memory: Memory) -> Makers:
+    return Makers(memory.cluster, memory.settings.counting)
+
+
 def keys(memory: Memory, obj: Object) -> list[str]:
-    return list(keys_of_makers(memory.cluster, obj["metadata"]["uid"]))
+    return list(makers(memory).keys(obj["metadata"]["uid"]))
 
 
 def version(name: str, of: str, replicas: int) -> Object:
@@ -46,4 +50,13 @@ def test_what_is_made_again_has_its_kind_and_name_and_what_is_between_its_uid():
 def test_a_pod_has_its_own_and_what_is_gone_none():
     memory = Memory()
     assert keys(memory, memory.put(pod("alone"))) == ["alone"]
-    assert list(keys_of_makers(memory.cluster, "gone")) == []
+    assert list(makers(memory).keys("gone")) == []
+
+
+def test_of_larger_pods_the_versions_that_make_them():
+    memory = Memory()
+    web = memory.put(deployment("web", "nlp", 4, cpu="500m"))
+    old = memory.put(replica_set("web-1", 1, "1"), web)
+    memory.put(replica_set("web-2", 3, "500m"), web)
+    assert makers(memory).keys_of_larger("web") == [old["metadata"]["uid"]]
+    assert list(makers(memory).keys_of_larger("gone")) == []

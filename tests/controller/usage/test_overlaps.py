@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -30,12 +30,22 @@ def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
 KEYS = {"w": ("w", "team-a.web", "r"), "s": ("s",), "x": ("x", "team-a.x", "y")}
 
 
+class Makers:
+    """Of web, the ReplicaSet `old` makes larger pods."""
+
+    def keys(self, uid: str) -> Sequence[str]:
+        return KEYS[uid]
+
+    def keys_of_larger(self, uid: str) -> Sequence[str]:
+        return ("old",) if uid == "w" else ()
+
+
 def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, Rejection]:
     usage = GroupUsage()
     for line in lines:
         usage.put(line.counted.uid, line)
     counted = Recount({}, {}, (), (), {}, dict(over), ())
-    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage, KEYS.__getitem__)
+    return rejections(GroupObject(metadata=ObjectMeta(name="nlp")), counted, usage, Makers())
 
 
 def test_what_stands_gets_no_pods_in_place_of_those_that_it_has_left():
@@ -88,8 +98,8 @@ def test_pods_that_cost_more_than_is_asked_for():
 
 
 def test_smaller_pods_come_in_place_of_larger_ones_while_the_group_is_over():
-    """As after a lower `hard`: the smaller template is the way back."""
-    assert rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus=CPU)) == {}
+    """As after a lower `hard`: the smaller template is the way back. What makes larger ones makes no more."""
+    assert rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus=CPU)).keys() == {"old"}
 
 
 def test_what_matters_most_of_each_workload_comes_first():
