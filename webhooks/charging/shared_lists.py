@@ -1,8 +1,8 @@
 """Lists of stored objects, which all who ask for the same at a moment share.
 
 A namespace may have thousands of pods, and a tenant may ask for them to be listed with each of many requests. So one
-list of a kind and namespace is under way at a time, and nobody waits for more than two of these. Few lists are read at
-the same moment, and none of very large objects: each would take much memory.
+list of a kind and namespace is under way at a time, and nobody waits for more than two. None of very large objects is
+read to its end: it would take all memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ _Key: TypeAlias = tuple[Resource, str | None, str | None]
 
 #: Seconds that a page of a list gets: other requests may wait for it than the one that asked first.
 _TIMEOUT = 10.0
-#: As many lists are read at a time: a tenant may have many namespaces.
-_AT_ONCE = 3
 #: The bytes of an object on average in a large list. Whoever stores many that are larger takes all memory with them.
 _MEAN = 32 * 1024
 
@@ -34,7 +32,6 @@ class SharedLists:
     def __init__(self, client: ObjectReader) -> None:
         self._client = client
         self._reads = SharedReads(self._read)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def of(
         self,
@@ -57,10 +54,9 @@ class SharedLists:
     async def _read(self, key: _Key) -> tuple[list[Object], str]:
         resource, namespace, label_selector = key
         try:
-            async with self._turns:
-                return await self._client.list(
-                    resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN
-                )
+            return await self._client.list(
+                resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN
+            )
         except AnswerTooLarge:
             # Not only this write: none can be counted, and one that is let pass may cost anything.
             where = f"in namespace {namespace}" if namespace else "in the cluster"
