@@ -56,7 +56,8 @@ READ_ATTEMPTS = 4
 KEEPALIVE_SECONDS = 30.0
 CONNECTIONS = 200
 #: The objects of the first page of a list, and the bytes of a page: objects take up to eight times as much memory, and
-#: the event loop stands still while a page is read.
+#: the event loop stands still while a page is read. A server writes a page before it is found too large: so the first
+#: one is small.
 _FIRST_PAGE, _PAGE_BYTES = 50, 8 * 2**20
 #: A list up to this size is read whatever the size of its objects.
 _LIST_BYTES = 4 * _PAGE_BYTES
@@ -402,7 +403,7 @@ class KubeClient:
         except Gone:
             if not limit or mean is not None:
                 raise
-            return await self._pages(path, params, 0, timeout, complete, mean)
+            return await self._pages(path, params, 0, timeout, complete, None)
 
     async def revision(self, resource: Resource, namespace: str | None = None) -> int:
         """Return the current revision of the API server, that of a consistent list, at the cost of one object."""

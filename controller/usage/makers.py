@@ -15,7 +15,7 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.ownership.own_labels import version_labels, workload_of_version
-from controller.usage.below import Path, gather
+from controller.usage.below import Below, Path, gather
 from controller.watch.cluster import Cluster
 
 Object = dict[str, Any]
@@ -34,37 +34,34 @@ class Makers:
         What is made later is found by the uids of the workload and of what is between it and the makers, and by names.
         Then come the makers that have pods or ask for some.
         """
-        workload, paths = self._paths(uid)
-        adapter = self._cluster.registry.of(workload) if workload is not None else None
-        if workload is None or adapter is None:
+        below = self._below(uid)
+        if below is None:
             return ()
-        between = [obj["metadata"]["uid"] for path in paths for kind, obj in path[:-1] if kind.group_kind != POD]
-        names = [key for path in paths for key in _keys(path)]
+        adapter, workload = below.owners[uid].path[0]
+        between = [obj["metadata"]["uid"] for path in below.makers for kind, obj in path[:-1] if kind.group_kind != POD]
+        names = [key for path in below.makers for key in _keys(path)]
         if REPLICA_SET in adapter.creates:
             names += _of_versions(adapter, workload)
         return list(dict.fromkeys((uid, *between, *names, *self._cluster.descendants.makers_of(workload))))
 
     def keys_of_larger(self, uid: str) -> Sequence[str]:
         """Return the uids of the makers below a workload whose pods cost more than those that it asks for itself."""
-        workload, paths = self._paths(uid)
-        if workload is None:
+        below = self._below(uid)
+        if below is None:
             return ()
-        asked = self._per_pod(workload, workload)
-        makers = (path[-1][1] for path in paths if len(path) > 1)
-        return [each["metadata"]["uid"] for each in makers if growth(self._per_pod(each, workload), asked)]
+        top = below.owners[uid].path[0]
+        asked = self._per_pod(*top, top[1])
+        makers = (path[-1] for path in below.makers if len(path) > 1)
+        return [obj["metadata"]["uid"] for kind, obj in makers if growth(self._per_pod(kind, obj, top[1]), asked)]
 
-    def _paths(self, uid: str) -> tuple[Object | None, Sequence[Path]]:
+    def _below(self, uid: str) -> Below | None:
+        """Return a stored workload with what is below it; None where it is gone."""
         workload = self._cluster.placements.stored(uid)
         adapter = self._cluster.registry.of(workload) if workload is not None else None
-        if workload is None or adapter is None:
-            return None, ()
-        return workload, gather(self._cluster, adapter, workload).makers
+        return gather(self._cluster, adapter, workload) if workload is not None and adapter is not None else None
 
-    def _per_pod(self, obj: Object, payer: Object) -> Resources:
+    def _per_pod(self, adapter: Adapter, obj: Object, payer: Object) -> Resources:
         """Return what a pod costs, of several kinds of pods the most per resource, as far as that can be counted."""
-        adapter = self._cluster.registry.of(obj)
-        if adapter is None:
-            return {}
         lookup = self._cluster.resolver.cached_lookup
         roles = counting.demand_at_least(obj, adapter, payer, lookup, self._config).roles
         return reduce(larger, (role.per_pod for role in roles), dict[str, int]())

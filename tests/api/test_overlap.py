@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import crds
 from bizrq.api import overlap
+from bizrq.workloads.ownership import own_labels
 
 [SCHEMA] = [
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["listed"]
@@ -37,3 +38,8 @@ def test_long_texts_leave_room_for_the_rest_of_the_object() -> None:
     kept = overlap.overlap_list(listed)["listed"]
     assert 0 < len(kept) < overlap.MAX_LISTED
     assert sum(len(uid) + len(text.encode()) for uid, text in kept.items()) <= overlap.MAX_BYTES < 1024 * 1024
+
+
+def test_versions_are_told_apart_by_the_labels_that_their_controllers_set() -> None:
+    """Objects on the wire and workloads know nothing of each other."""
+    assert overlap.VERSION_LABELS == own_labels.VERSION_LABELS

@@ -20,6 +20,7 @@ from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET, Adapter
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.own_labels import ROLLOUT_HASH
 from bizrq.workloads.ownership.payers import keeps, selector_of
 from bizrq.workloads.ownership.takeover import replicas_of, takeover
 from bizrq.workloads.ownership.waiting import current_version
@@ -30,9 +31,6 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.stored import is_going, list_kinds, list_stored
 
 Object = dict[str, Any]
-
-#: The label of a Rollout's ReplicaSets by which its status names them (argo-rollouts pkg/apis/rollouts/v1alpha1).
-_ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
 
 
 class Version(NamedTuple):
@@ -218,9 +216,12 @@ def _may_take_over(new: Object, old: Object) -> bool:
 
 
 def _is_stable(obj: Object, rollout: Object | None) -> bool:
-    """Return True for the ReplicaSet that a Rollout goes back to (argo-rollouts utils/replicaset, GetStableRS)."""
+    """Return True for the ReplicaSet that a Rollout goes back to (argo-rollouts utils/replicaset, GetStableRS).
+
+    Its status names it by the label (pkg/apis/rollouts/v1alpha1).
+    """
     stable = map_at(rollout or {}, "status").get("stableRS")
-    return bool(stable) and map_at(obj, "metadata", "labels").get(_ROLLOUT_HASH) == stable
+    return bool(stable) and map_at(obj, "metadata", "labels").get(ROLLOUT_HASH) == stable
 
 
 def is_its(obj: Object, uid: str | None, adopts: bool) -> bool:

@@ -93,14 +93,15 @@ class VersionHandler:
 
         Raises Malformed; Unreachable for what a person does.
         """
+        by_controller = is_controller(request.user_info, ())
         try:
             write = await self._write(request, deadline)
             if write is None:
                 return Granted()
-            count = partial(self._raised if is_controller(request.user_info, ()) else self._count, write, deadline)
+            count = partial(self._raised if by_controller else self._count, write, deadline)
             return await self._charger.charge(request, await count(), deadline, count)
         except (ApiError, Unreachable) as error:
-            if isinstance(error, Unreachable) and not is_controller(request.user_info, ()):
+            if isinstance(error, Unreachable) and not by_controller:
                 # Whoever slows a list down would have it let pass.
                 raise
             log.warning("allowed unseen: its owner could not be read", subject=subject_of(request), error=str(error))

@@ -14,12 +14,14 @@ from bizrq.workloads.validation import malformed, map_at
 
 _REVISION: Final = "controller-revision-hash"
 #: The labels in which Deployments and Argo Rollouts give a ReplicaSet and its pods the hash of the version.
-VERSION_LABELS: Final = ("pod-template-hash", "rollouts-pod-template-hash")
+DEPLOYMENT_HASH: Final = "pod-template-hash"
+ROLLOUT_HASH: Final = "rollouts-pod-template-hash"
+VERSION_LABELS: Final = (DEPLOYMENT_HASH, ROLLOUT_HASH)
 #: By kind. Source: kubernetes pkg/controller (deployment/sync.go, daemon/util, statefulset/stateful_set_utils.go,
 #: job/indexed_job_utils.go), and argo-rollouts rollout/sync.go.
 OWN_LABELS: Final[Mapping[GroupKind, frozenset[str]]] = {
-    DEPLOYMENT: frozenset({VERSION_LABELS[0]}),
-    ROLLOUT: frozenset({VERSION_LABELS[1]}),
+    DEPLOYMENT: frozenset({DEPLOYMENT_HASH}),
+    ROLLOUT: frozenset({ROLLOUT_HASH}),
     DAEMON_SET: frozenset({_REVISION, "pod-template-generation"}),
     STATEFUL_SET: frozenset({_REVISION, "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"}),
     JOB: frozenset({"batch.kubernetes.io/job-completion-index"}),

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from bizrq.workloads.kinds.declaration import DAEMON_SET, DEPLOYMENT, JOB, STATEFUL_SET, GroupKind
 from bizrq.workloads.lookup import group_and_version
+from bizrq.workloads.ownership.own_labels import DEPLOYMENT_HASH
 
 #: True for the names of pods that a controller waits for.
 Awaited = Callable[[str], bool]
 #: As many digits as an ordinal may have.
 _DIGITS: Final = 10
-_HASH: Final = "pod-template-hash"
 
 Object = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def _plain(template: Any) -> object:
     if not isinstance(template, dict):
         return template
     metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != _HASH}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != DEPLOYMENT_HASH}
     rest = {key: value for key, value in metadata.items() if key not in ("labels", "creationTimestamp")}
     return {**template, "metadata": {**rest, "labels": labels}}
 
