@@ -33,9 +33,15 @@ class InUseCheck:
         """Return the verdict on a DELETE. Raises ApiError, Unreachable."""
         retries = BusyRetries(deadline)
         while True:
+            # Before and after the users: what is promised before may be stored, and its promise gone, after they are
+            # listed; what is promised meanwhile is not among them.
+            awaited = await self._claims.pending_write(reference, deadline)
             found = await self._users.find(reference, (stored,), deadline, made=True)
             users = self._users.need(reference, stored, found)
-            awaited = None if users else await self._claims.pending_write(reference, deadline)
+            if users:
+                awaited = None
+            elif awaited is None:
+                awaited = await self._claims.pending_write(reference, deadline)
             if awaited is None or not await retries.again():
                 break
         if (not users and awaited is None) or await self._is_namespace_going(reference[2], deadline):

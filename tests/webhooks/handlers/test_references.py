@@ -226,6 +226,28 @@ async def test_a_claim_template_waits_for_what_may_come_to_name_it(api: Api, hoo
     assert (message(response), response["status"]["code"]) == (BUSY, 429)
 
 
+async def test_a_claim_template_stays_where_its_user_is_stored_and_counted_while_users_are_listed(
+    api: Api, hooks: Hooks, proxy: Proxy
+) -> None:
+    """Then the user is not in the list, and its promise is gone once that has come."""
+    await api.group("nlp", cpu="9", gpu="4")
+    await store(api, device_class("gpu"))
+    used = await store(api, claim_template("devices", 1))
+    web = claiming(deployment("web", "nlp", 4), "devices")
+    assert (await hooks.create(web))["allowed"]
+
+    async def is_stored_once_listed(request: str, _code: int) -> bool:
+        if request.startswith("GET ") and request.partition("?")[0].endswith("/namespaces/default/deployments"):
+            proxy.after.clear()
+            await store(api, web)
+            await api.count("nlp", cpu="4", gpu="4")
+        return False
+
+    proxy.after.append(is_stored_once_listed)
+    assert "is used by Deployment default/web" in message(await hooks.review("references", "DELETE", None, used))
+    assert not proxy.after, "the deployments were not listed"
+
+
 @pytest.mark.parametrize("is_labelled", [True, False])
 async def test_an_update_that_needs_no_more_says_which_claim_templates_it_comes_to_name(
     api: Api, hooks: Hooks, is_labelled: bool
