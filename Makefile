@@ -10,7 +10,9 @@ UV := .venv/bin/uv
 # The build backend comes from the lock too, so the project is built after it is there, and with it.
 SYNC := sync --quiet --frozen --active --inexact --extra sandbox --group build
 BIN := .venv/bin
-PYTEST = $(BIN)/pytest -q -n 8 --dist loadgroup
+# Most tests wait for a process or a clock, so two cores keep many more workers than two busy.
+WORKERS ?= 14
+PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 .PHONY: help setup demo test test-real test-browser lint types imports collected unit bench reliability images clean
 
