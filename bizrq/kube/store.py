@@ -106,16 +106,19 @@ class Store:
     def all_kept(self) -> Collection[Kept]:
         return tuple(self._by_uid.values())
 
-    def values(self) -> Collection[Object]:
-        """Return all objects as a copy, which may be walked across awaits."""
-        return tuple(map(plain, self._by_uid.values()))
+    def values(self) -> Iterator[Object]:
+        """Yield all objects that there are now, also across awaits. Each is read as it is asked for."""
+        return map(plain, self.all_kept())
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
-    def index(self, index: str, key: str) -> Collection[Object]:
-        """Return a copy of the objects for which the index function gave `key`. Raise KeyError for an unknown index."""
-        return tuple(map(plain, self.kept_index(index, key)))
+    def index(self, index: str, key: str) -> Iterator[Object]:
+        """Yield the objects for which the index function gave `key`, as `values` does.
+
+        Raise KeyError for an unknown index.
+        """
+        return map(plain, self.kept_index(index, key))
 
     def kept_index(self, index: str, key: str) -> Collection[Kept]:
         found = self._indexes[index].get(key)

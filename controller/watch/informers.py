@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.informer import Informer
+from bizrq.kube.packed import packing, unpacking
 from bizrq.kube.store import Store
 from bizrq.store.groups import GroupStore, without_managed_fields
 from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, ReferenceResolver, resource_of, resources_of
@@ -171,7 +172,7 @@ def _owned_kinds(
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind whose objects have owners and may be charged."""
     parts = SharedParts(annotations)
-    transforms = {POD: lambda pod: trimmed_pod(pod, parts), REPLICA_SET: trimmed_replicaset}
+    transforms = {POD: lambda pod: trimmed_pod(pod, parts), REPLICA_SET: packing(trimmed_replicaset)}
     indexes = {
         "group": labelled_group,
         "unlabelled": lambda obj: defaulted_namespace(obj, registry),
@@ -182,11 +183,11 @@ def _owned_kinds(
             client,
             resource_of(adapter),
             others=resources_of(adapter)[1:],
-            on_change=handler.pod_changed if kind == POD else handler.workload_changed,
-            on_write=dirty.on_pod if kind == POD else dirty.on_object,
+            on_change=handler.pod_changed if kind == POD else unpacking(handler.workload_changed),
+            on_write=dirty.on_pod if kind == POD else unpacking(dirty.on_object),
             on_rollback=handler.restored,
             indexes=indexes,
-            transform=transforms.get(kind, without_managed_fields),
+            transform=transforms.get(kind, packing(without_managed_fields)),
             groups_by={"owner": equivalence_key} if kind == POD else None,
         )
         for kind, adapter in watched.items()
@@ -201,11 +202,11 @@ def _context_kinds(
         kind: Informer(
             client,
             resource,
-            on_change=handler.claim_changed if kind == CLAIM else handler.reference_changed,
-            on_write=dirty.on_reference,
+            on_change=unpacking(handler.claim_changed if kind == CLAIM else handler.reference_changed),
+            on_write=unpacking(dirty.on_reference),
             on_rollback=handler.restored,
             indexes={"pod": owning_pods, "group": claim_groups} if kind == CLAIM else None,
-            transform=without_managed_fields,
+            transform=packing(without_managed_fields),
         )
         for resource in CONTEXT
         if (kind := (resource.group, resource.kind)) not in watched

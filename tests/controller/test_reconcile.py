@@ -6,7 +6,9 @@ import asyncio
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
+from bizrq.kube.packed import PackedObject
 from bizrq.store.groups import GROUPS
+from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
 from tests.support.objects import DEPLOYMENTS, deployment, group, rollout, tfjob
 
@@ -45,6 +47,26 @@ async def test_what_was_stored_without_being_admitted_is_counted_and_told(books:
         assert await books.told("Drift") == "stored without being admitted: limits.cpu; the controller's log says more"
         assert "limits.cpu=2" in await books.says("nlp", "OverQuota")
         assert (await books.told("OverQuota")).startswith("over quota: limits.cpu; ")
+
+
+async def test_large_workloads_are_counted_and_move_as_others_do(books: Books) -> None:
+    """They are packed in memory (`bizrq.kube.packed`)."""
+    large = deployment("web", "nlp", 4)
+    large["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": f"A{i}"} for i in range(20_000)]
+    async with books.controller() as controller:
+        await books.group("nlp", cpu="10")
+        await books.group("vision", cpu="10")
+        stored = await books.create(large)
+        await books.uses("nlp", cpu="4")
+        held = [each.store.kept(stored["metadata"]["uid"]) for each in controller.cluster.informers.kinds.values()]
+        assert [type(each) for each in held if each is not None] == [PackedObject]
+        await books.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 6}}, namespace="default")
+        await books.uses("nlp", cpu="6")
+        await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", cpu="6")
+        await books.uses("nlp", cpu="0")
+        await books.remove(large)
+        await books.uses("vision", cpu="0")
 
 
 async def test_a_status_that_somebody_deleted_is_counted_again(books: Books) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from bizrq.api import group as wire
+from bizrq.api import overlap
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
+from bizrq.store.overlaps import OVERLAPS
 from bizrq.workloads.labels import MODEL_LABELS
 from tests.reliability.routes import (
     attempt,
@@ -204,6 +206,18 @@ async def test_a_stateful_set_is_scaled_down_for_another(tenant: Tenant, live: L
     await live.settled()
 
 
+async def replacements_end(tenant: Tenant) -> None:
+    """Wait until the controller has seen that more pods run, and has no more made in place of the Deployment's."""
+    uid = (await tenant.admin.get(DEPLOYMENTS, "web", tenant.name))["metadata"]["uid"]
+
+    async def is_listed() -> bool:
+        return uid in ((await tenant.admin.get(OVERLAPS, overlap.NAME)).get("listed") or {})
+
+    await eventually(is_listed, what="pods of the Deployment are rejected")
+    # The API server watches the list.
+    await asyncio.sleep(1)
+
+
 async def test_bound_pods_are_deleted_by_force_in_a_loop(tenant: Tenant, live: LivePods) -> None:
     """Their node runs them for their own grace. The first replacements come before the controller has seen it."""
     await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
@@ -212,7 +226,7 @@ async def test_bound_pods_are_deleted_by_force_in_a_loop(tenant: Tenant, live: L
         names = [each["metadata"]["name"] for each in await tenant.pods()]
         await attempts(tenant.delete(PODS, name, grace=0) for name in names)
         await for_a_while(lambda: has_running(tenant, 4))
-        await asyncio.sleep(1)
+        await replacements_end(tenant)
     await live.settled(over=4, ever=8)
 
 
@@ -226,7 +240,7 @@ async def test_pods_of_one_deployment_are_deleted_in_a_loop(tenant: Tenant, live
         ]
         await attempts(tenant.delete(PODS, name) for name in fresh)
         await for_a_while(lambda: has_running(tenant, 4))
-        await asyncio.sleep(1)
+        await replacements_end(tenant)
     await live.settled(over=4, ever=8)
 
 
