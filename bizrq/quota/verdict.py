@@ -219,6 +219,11 @@ def ending_of(slot: Slot, names: Sequence[str], lines: Sequence[str]) -> list[st
     return [text for of, amounts in read if of == str(slot) and (text := _ending_clause(of, amounts, names))]
 
 
+def names_ending(slot: Slot, lines: Sequence[str]) -> set[str]:
+    """Return the names that the pods of a slot take by the lines of `status.ending`."""
+    return {name for of, amounts in map(_read_ending, lines) if of == str(slot) for name in amounts}
+
+
 def _read_ending(line: str) -> tuple[str, dict[str, str]]:
     slot, *words = line.split(" ")
     return slot, {name: amount for name, _, amount in (word.partition("=") for word in words)}

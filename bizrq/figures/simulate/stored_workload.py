@@ -27,7 +27,7 @@ from bizrq.figures.words import alternatives
 from bizrq.kube.client import Forbidden, KubeClient, NotFound
 from bizrq.quota.account import Account
 from bizrq.quota.allowance import without_lines_of
-from bizrq.quota.verdict import ending_of
+from bizrq.quota.verdict import ending_of, names_ending
 from bizrq.settings import Settings
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources
@@ -70,6 +70,8 @@ class StoredWorkload:
     remarks: Sequence[str] = ()
     #: Its pods that take more than it asks for, in words: those that are ending, for example.
     ending: Sequence[str] = ()
+    #: What these take of which its group has too little. Until that has enough, no pod of it is made.
+    lacking: Sequence[str] = ()
     #: The outcome for the object as it is, with what it will make; None for kinds that make nothing of their own.
     later: DryRunOutcome | None = None
     #: True where the user may not read the group.
@@ -177,7 +179,15 @@ def _counted(
         found = replace(found, group=paid.group, account=account, left=left)
         if stored is not None and account is not None:
             place = Slot(adapter.resource, namespace, name)
-            found = replace(found, ending=ending_of(place, sorted(account.hard), stored.status.ending))
+            lines = stored.status.ending
+            taken = names_ending(place, lines)
+            found = replace(
+                found,
+                ending=ending_of(place, sorted(account.hard), lines),
+                lacking=sorted(
+                    name for name, hard in account.hard.items() if name in taken and account.taken(name) > hard
+                ),
+            )
         if paid.payer != obj["metadata"]["uid"]:
             return replace(found, above=_as_named(place_of(paid.slot_of)))
     if not found.is_charged:

@@ -359,6 +359,7 @@ def stored_as_json(found: StoredWorkload) -> dict[str, Any]:
         "error": found.error or None,
         "hasEnded": found.has_ended,
         "ending": list(found.ending),
+        "newPodsRejectedFor": list(found.lacking),
         "remarks": list(found.remarks),
         "oneMore": as_json(found.more) if found.more is not None else None,
         "later": [_later_as_json(each) for each in found.later.later] if found.later is not None else [],
@@ -400,4 +401,7 @@ def who_pays(found: StoredWorkload) -> list[str]:
     elif not found.error and not cost_rows(found):
         lines.append(f"It {'asks for' if found.ending else 'uses'} no resource that {found.group} limits.")
     lines += [f"Besides that, {each}." for each in found.ending]
+    if found.lacking:
+        names = " and ".join(found.lacking)
+        lines.append(f"New pods of it are rejected until {found.group} is within its quota of {names}.")
     return lines

@@ -199,10 +199,15 @@ async def test_a_workload_that_is_scaled_to_0_names_its_pods_that_are_ending(biz
         "deployments.apps/default/other limits.cpu=5 ending=5 until=2026-11-22T10:05:30Z",
     ]
     await bizrq.client.patch(GROUPS, "vision", {"status": {"ending": ending}}, subresource="status")
+    hard = (await bizrq.client.get(GROUPS, "vision"))["spec"]["hard"]
     try:
         result = await bizrq("explain", "deploy/done", width=120)
         as_json = json.loads((await bizrq("explain", "deploy/done", "-o", "json")).out)
+        await bizrq.client.patch(GROUPS, "vision", {"spec": {"hard": {"limits.cpu": "1"}}})
+        over = await bizrq("explain", "deploy/done", width=120)
+        over_as_json = json.loads((await bizrq("explain", "deploy/done", "-o", "json")).out)
     finally:
+        await bizrq.client.patch(GROUPS, "vision", {"spec": {"hard": hard}})
         await bizrq.client.patch(GROUPS, "vision", {"status": {"ending": None}}, subresource="status")
     said = "3 pods of deployments.apps/default/done are ending (limits.cpu=3) until 10:05:30"
     assert result.plain.splitlines()[:4] == [
@@ -211,6 +216,9 @@ async def test_a_workload_that_is_scaled_to_0_names_its_pods_that_are_ending(biz
         "  It asks for no resource that vision limits.",
         f"  Besides that, {said}.",
     ]
-    assert as_json["ending"] == [said]
+    assert (as_json["ending"], as_json["newPodsRejectedFor"]) == ([said], [])
+    rejected = "  New pods of it are rejected until vision is within its quota of limits.cpu."
+    assert over.plain.splitlines()[:5] == [*result.plain.splitlines()[:4], rejected]
+    assert over_as_json["newPodsRejectedFor"] == ["limits.cpu"]
     assert "It uses no resource that vision limits." in (await bizrq("explain", "deploy/done")).plain
     await bizrq.client.delete(DEPLOYMENTS, "done", "default")
