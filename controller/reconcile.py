@@ -53,6 +53,7 @@ from controller.usage.reservations import ReservationTracker
 from controller.usage.runs_on import RunningOn, counted_objects, ending_lines, messages
 from controller.usage.stays import Stays
 from controller.usage.usage_cache import GroupUsage, UsageCache, UsageQuery
+from controller.usage.vanished_usage import VanishedUsage
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder
 from controller.watch.cluster import Cluster
@@ -129,17 +130,19 @@ class Reconciler:
         self._now = now
         self._clock = clock
         excess = ExcessUsage(cluster, config)
-        costs = WorkloadCosts(cluster, excess, claim_payers, config, now, clock)
+        vanished = VanishedUsage(cluster, observed, excess, now)
+        cluster.subscribe(vanished)
+        costs = WorkloadCosts(cluster, excess, vanished, claim_payers, config, now, clock)
         self._tracker = ReservationTracker(cluster, clock)
         self._allowances = allowances
         self._versions = VersionTracker(cluster, record_store)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
-        self._snapshots = GroupSnapshots(cluster, claim_payers, excess, config)
+        self._snapshots = GroupSnapshots(cluster, claim_payers, excess, vanished, config)
         self._forecaster = BudgetForecaster(cluster, record_reconciler, catalog)
         self._reporter = StatusReporter(recorder, catalog, now)
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
-        self._runs_on = RunningOn(cluster, excess, now)
+        self._runs_on = RunningOn(cluster, vanished, now)
         self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, now, clock)
         self._overlaps = overlaps
         self._makers = Makers(cluster, config)

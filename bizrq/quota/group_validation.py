@@ -55,11 +55,12 @@ class GroupWrite:
 
 @dataclass(frozen=True, slots=True)
 class GroupDelete:
-    """A deletion: the group with the names of its children and of what is charged to it."""
+    """A deletion: the group with the names of its children, of what is charged to it, and in words what runs on."""
 
     old: Group
     children: Sequence[str] = ()
     workloads: Sequence[str] = ()
+    ending: Sequence[str] = ()
 
 
 def validate(change: GroupWrite | GroupDelete) -> Denied | None:
@@ -190,6 +191,15 @@ def has_no_workloads(change: GroupDelete) -> Denied | None:
     )
 
 
+def has_no_ending_pods(change: GroupDelete) -> Denied | None:
+    """Refuse while pods run on: some are gone from the API, and nobody else would be charged for them."""
+    if not change.ending:
+        return None
+    return Denied(
+        Reason.NOT_EMPTY, f"group {change.old.name} is charged for pods: {_some(change.ending)}; try again after that"
+    )
+
+
 #: Rules that need only the group and its children.
 SINGLE_GROUP_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
     selector_can_be_read,
@@ -208,7 +218,11 @@ WRITE_RULES: Sequence[Callable[[GroupWrite], Denied | None]] = (
     names_all_that_its_parent_names,
 )
 #: A delete, in this order.
-DELETE_RULES: Sequence[Callable[[GroupDelete], Denied | None]] = (has_no_children, has_no_workloads)
+DELETE_RULES: Sequence[Callable[[GroupDelete], Denied | None]] = (
+    has_no_children,
+    has_no_workloads,
+    has_no_ending_pods,
+)
 
 
 def lowered_below(new: Group, taken: Mapping[str, int]) -> str | None:

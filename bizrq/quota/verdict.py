@@ -219,6 +219,15 @@ def ending_of(slot: Slot, names: Sequence[str], lines: Sequence[str]) -> list[st
     return [text for of, amounts in read if of == str(slot) and (text := _ending_clause(of, amounts, names))]
 
 
+def all_ending(lines: Sequence[str]) -> list[str]:
+    """Return the lines of `status.ending` in words, without what the pods take."""
+    found: list[str] = []
+    for slot, amounts in map(_read_ending, lines):
+        until = amounts.get("until", "")
+        found.append(_pods_that_run_on(slot, amounts) + (f" until {_clock(until)}" if until else ""))
+    return found
+
+
 def names_ending(slot: Slot, lines: Sequence[str]) -> set[str]:
     """Return the names that the pods of a slot take by the lines of `status.ending`."""
     return {name for of, amounts in map(_read_ending, lines) if of == str(slot) for name in amounts}

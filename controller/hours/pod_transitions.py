@@ -15,7 +15,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from controller.hours.allocations import workload_name
 from controller.hours.pod_rates import PodRates
 from controller.hours.transitions import FinishedInterval, Transitions
-from controller.watch.cluster import Cluster
+from controller.watch.cluster import UNHURRIED, Cluster
 from controller.watch.pods import Pod
 
 Object = dict[str, Any]
@@ -80,10 +80,12 @@ class PodTransitions:
             self._groups[pod.uid] = group
         if new is None:
             self._note_end(pod, group, found)
-        if group is not None and (
-            new is None or old is None or old.started is None or (new.ended is not None) != (old.ended is not None)
-        ):
+        if group is None:
+            return
+        if new is None or (old is not None and (new.ended is not None) != (old.ended is not None)):
             self._enqueue(group, 0.0)
+        elif old is None or old.started is None:
+            self._enqueue(group, UNHURRIED)
 
     def _note_change(self, uid: str) -> None:
         for changed in self._changed:

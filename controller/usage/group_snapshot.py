@@ -25,6 +25,7 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.usage_cache import GroupUsage
+from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import Cluster
 
 
@@ -32,9 +33,15 @@ class GroupSnapshots:
     """Computes a group's charges from its cached usage and from the informers."""
 
     def __init__(
-        self, cluster: Cluster, claim_payers: ClaimPayers, excess: ExcessUsage, config: CountingConfig
+        self,
+        cluster: Cluster,
+        claim_payers: ClaimPayers,
+        excess: ExcessUsage,
+        vanished: VanishedUsage,
+        config: CountingConfig,
     ) -> None:
         self._cluster = cluster
+        self._vanished = vanished
         self._claim_payers = claim_payers
         self._excess = excess
         self._config = config
@@ -88,7 +95,14 @@ class GroupSnapshots:
             self._last = {
                 uid: cost for uid, cost in self._last.items() if self._cluster.informers.claims.store.by_uid(uid)
             }
-        counted: list[CountedObject] = []
+        apart: dict[str, CountedObject] = {}
+        for user, uid, found in self._vanished.claims(name):
+            if self._cluster.informers.claims.store.kept(uid) is not None:
+                claims.add(user, {}, {found.place: found.cost})
+            else:
+                # Another claim may have its name by now.
+                apart[uid] = CountedObject(Slot(CLAIMS, "", uid), uid, {}, found.cost)
+        counted = list(apart.values())
         for place, cost in sorted(claims.declared.items()):
             payer = self._claim_payers.payer_of(place) or name
             if payer == name:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from bizrq.units.resources import Resources, growth, larger, subtract_floor
+from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import observed
 from bizrq.workloads.demand.observed import NOTHING_UNREQUESTED, NodeContext, PodUsage, StoredPodLookup, Unrequested
@@ -34,6 +35,13 @@ log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 _Pair = tuple[PodUsage, PodUsage]
+
+
+class SharedClaim(NamedTuple):
+    """The slot of a claim that several pods may use, and what a pod uses of it."""
+
+    place: Slot
+    cost: Resources
 
 
 class ObservedUsage:
@@ -124,6 +132,23 @@ class ObservedUsage:
         bare["status"] = {key: part for key, part in bare["status"].items() if key in resize.TOLD}
         asked, uses = self._pair(pod, bare, self._around(payer or bare), claims=False)
         return larger(asked.resources, uses.resources)
+
+    def at_once(self, pod: Pod, payer: Object | None) -> tuple[Resources, Mapping[str, SharedClaim]]:
+        """Return what a pod uses now, and what of claims that others may name, by uid. Raises nothing.
+
+        Nothing is used of what cannot be read.
+        """
+        plain, owned = pod.plain(), self._owned(pod)
+        around = self._around(payer or plain)
+        try:
+            asked, uses = self._pair(pod, plain, around)
+            claims = observed.pod_claims(plain, owned, around).shared
+        except Malformed:
+            return {}, {}
+        shared = {
+            claim["metadata"]["uid"]: SharedClaim(place, uses.shared.get(place, {})) for place, claim in claims.items()
+        }
+        return larger(asked.resources, uses.resources), shared
 
     def equivalence_key(self, pod: Pod) -> object:
         """Return a key that is equal for pods of one workload that cost the same without their claims."""

@@ -12,20 +12,19 @@ from bizrq.api import group as wire
 from bizrq.quota.recount import CountedObject
 from bizrq.units.slot import Slot
 from bizrq.units.times import format_timestamp
-from bizrq.workloads.kinds.declaration import POD
 from bizrq.workloads.ownership.runs_on import LAST, RunsOn
-from controller.usage.excess import ExcessUsage
 from controller.usage.usage_cache import GroupUsage
+from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import Cluster
 
 
 class RunningOn:
     """Finds the vanished pods of groups."""
 
-    def __init__(self, cluster: Cluster, excess: ExcessUsage, now: Callable[[], int]) -> None:
+    def __init__(self, cluster: Cluster, usage: VanishedUsage, now: Callable[[], int]) -> None:
         """`now` returns milliseconds since 1970."""
         self._cluster = cluster
-        self._excess = excess
+        self._usage = usage
         self._now = now
 
     def of(self, group: str) -> dict[str, RunsOn]:
@@ -33,11 +32,9 @@ class RunningOn:
         known = dict(self._cluster.payers.recorded(group).runs_on)
         for uid, (pod, end, place) in self._cluster.vanished.charged_to(group).items():
             if uid not in known:
-                adapter = self._cluster.registry.by_kind(*POD)
-                lookup, plain = self._cluster.resolver.cached_lookup, pod.plain()
-                ownership = self._cluster.ownership
+                ownership, plain = self._cluster.ownership, pod.plain()
                 payer = ownership.counted(ownership.payer_of(plain) or plain)
-                cost = self._excess.cost(plain, adapter, payer, lookup) if adapter is not None else {}
+                cost = self._usage.cost(pod, payer, self._cluster.resolver.cached_lookup)
                 known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), cost)
         now, is_stored = self._now(), self._cluster.placements.is_stored
         return {uid: pod for uid, pod in known.items() if pod.until > now and not is_stored(uid)}

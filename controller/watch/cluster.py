@@ -196,17 +196,19 @@ class Cluster:
         changed = new or old
         if changed is None:
             return
-        respecified = moved or old is None or new is None or _content(old) != _content(new)
-        respecified = respecified or has_observed(old or {}) != has_observed(new or {})
+        is_other = moved or old is None or new is None or _content(old) != _content(new)
+        respecified = is_other or has_observed(old or {}) != has_observed(new or {})
         adapter = self.registry.of(changed)
         if not respecified and (adapter is None or not adapter.reads_status):
             return
         groups = {self.ownership.paying_group(obj) for obj in (old, new) if obj is not None}
         if respecified:
             groups.update(self.counted_groups.using(reference_of(changed)))
+        # What is new frees nothing, nor does that its controller has seen it. What that makes is counted with it.
+        is_new = old is None or (not is_other and changed["metadata"].get("generation") == 1)
         for group in groups:
             if group is not None:
-                self._enqueue(group, UNHURRIED if old is None else 0.0)
+                self._enqueue(group, UNHURRIED if is_new else 0.0)
         if moved:
             self._enqueue_below(changed)
 

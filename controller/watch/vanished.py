@@ -39,9 +39,7 @@ class VanishedPods:
 
     def charge(self, pod: Pod, group: str, place: str) -> None:
         """Charge a pod that has vanished to the group that paid for it, if it is remembered."""
-        found = self._by_owner.get(_owner(pod), {}).get(pod.uid)
-        end = ends_at(found.life) if found is not None else None
-        if end is not None:
+        if (end := self.end_of(pod)) is not None:
             self._charged.setdefault(group, {})[pod.uid] = pod, end, place
             self._groups[pod.uid] = group
 
@@ -53,6 +51,11 @@ class VanishedPods:
     def group_of(self, uid: str) -> str | None:
         """Return the group that pays for a vanished pod, if that is known."""
         return self._groups.get(uid)
+
+    def end_of(self, pod: Pod) -> int | None:
+        """Return the moment up to which a vanished pod is live; None where it is not remembered."""
+        found = self._by_owner.get(_owner(pod), {}).get(pod.uid)
+        return ends_at(found.life) if found is not None else None
 
     def record(self, old: Pod | None, new: Pod | None) -> None:
         """Record a change of the watch: a pod that goes may run on; one that is there has not vanished."""

@@ -52,7 +52,8 @@ async def deleted(kubectl: Kubectl, name: str) -> None:
 
     async def gone() -> bool:
         code, _, err = await kubectl("delete", "bizrq", name, "--timeout=60s")
-        assert code == 0 or f"group {name} has workloads: replicasets.apps/" in err, err
+        waits = f"group {name} has workloads: replicasets.apps/", f"group {name} is charged for pods: "
+        assert code == 0 or any(each in err for each in waits), err
         return code == 0
 
     await eventually(gone, 60, f"{name} is deleted")

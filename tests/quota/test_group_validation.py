@@ -201,6 +201,12 @@ REFUSED = [
         Reason.NOT_EMPTY,
         "group nlp has workloads: deployments.apps/t/a, jobs.batch/t/b; delete them or move their label first",
     ),
+    (
+        "the deletion while pods run on",
+        GroupDelete(CORP["nlp"], ending=["1 pod of pods/t/p is ending until 10:05:30"]),
+        Reason.NOT_EMPTY,
+        "group nlp is charged for pods: 1 pod of pods/t/p is ending until 10:05:30; try again after that",
+    ),
 ]
 
 
@@ -259,7 +265,7 @@ def test_one_message_lists_all_violations_in_order() -> None:
 
 def test_children_are_named_before_workloads() -> None:
     assert "has children" in refused(GroupDelete(CORP["ai"], ["nlp"], ["jobs.batch/t/a"])).message
-    assert len(DELETE_RULES) == 2
+    assert len(DELETE_RULES) == 3
 
 
 def test_rules_for_the_group_alone_need_no_parent() -> None:

@@ -24,7 +24,7 @@ from bizrq.quota.allowance import without_lines
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, unreadable
+from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, all_ending, unreadable
 from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units.names import Catalog
 from bizrq.units.resources import growth
@@ -223,7 +223,9 @@ class GroupHandler:
             workloads.update(*await asyncio.gather(self._claims(stored.name, deadline), *kinds))
         return (
             group_validation.validate(
-                group_validation.GroupDelete(Group(stored.name, "", {}), sorted(children), sorted(workloads))
+                group_validation.GroupDelete(
+                    Group(stored.name, "", {}), sorted(children), sorted(workloads), all_ending(stored.status.ending)
+                )
             )
             or Granted()
         )

@@ -382,7 +382,7 @@ async def test_what_was_counted_stays_charged_wherever_its_controller_is_killed(
         books.proxy.before.append(killer.before)
         books.proxy.after.append(killer.after)
         made: list[Object] = []
-        for name in "abcd":
+        for name in "abcde":
             made.append(await books.create(tfjob(name, "nlp", 1, gpu=0)))
             await books.pod(f"{name}-0", made[-1], gpu=0)
             await asyncio.sleep(1)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from bizrq.store.payers import PAYERS
+from bizrq.workloads.labels import MODEL_LABELS
 from tests.controller.conftest import Books
 from tests.support.cluster import eventually
-from tests.support.objects import PODS, Object, deployment, template, tfjob
+from tests.support.objects import PODS, Object, claim, deployment, device_class, group, node, template, tfjob
 
 HOUR = 3600
 
@@ -93,6 +94,70 @@ async def test_a_pod_whose_workload_stands(books: Books) -> None:
         assert [line.split()[0] for line in found.status.ending] == ["tfjobs.kubeflow.org/default/train"]
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
     await is_charged_until_its_end(books, "2")
+
+
+CARDS = "requests.nvidia.com/gpu"
+A100 = f"{CARDS}.A100"
+KNOBS = {"gpuModels": {"A100": {"aliases": ["NVIDIA-A100"]}, "T4": {"aliases": ["Tesla-T4"]}}}
+
+
+@pytest.mark.parametrize("stands", [True, False])
+async def test_a_pod_keeps_the_model_that_its_node_showed(books: Books, stands: bool) -> None:
+    """Its own label names another. The node may go, too."""
+    shown = await books.create(node("n", **{"nvidia.com/gpu.product": "NVIDIA-A100"}))
+    async with books.controller(KNOBS):
+        await books.create(group("nlp", **{CARDS: 9, A100: 9, f"{CARDS}.T4": 9}))
+        made = tfjob("train", "nlp", 1, gpu=1)
+        made["metadata"]["labels"][MODEL_LABELS["gpu"]] = "T4"
+        job = await books.create(made)
+        pod = await books.pod("p", job, gpu=1, nodeName="n", terminationGracePeriodSeconds=HOUR)
+        await books.until("nlp", lambda g: (g.status.used or {}).get(A100) == "1")
+        if not stands:
+            await books.remove(job)
+        await books.remove(pod)
+        await books.remove(shown)
+        await books.until("nlp", lambda g: bool(g.status.ending) and not g.status.leftovers)
+        wanted = {CARDS: "2" if stands else "1", A100: "1", f"{CARDS}.T4": "2" if stands else "1"}
+        await books.holds_still("nlp", lambda g: g.status.used == wanted)
+    async with books.controller(KNOBS):
+        await books.holds_still("nlp", lambda g: g.status.used == wanted)
+        books.box.clock.advance(HOUR)
+        await books.until("nlp", lambda g: (g.status.used or {}).get(A100) == "0")
+
+
+async def test_a_claim_that_a_pod_shared_is_charged_once_and_outlives_its_object(books: Books) -> None:
+    """A claim that comes in its place under its name is another one."""
+    await books.create(device_class("gpu"))
+    shared = await books.create(claim("c", 4))
+    async with books.controller():
+        await books.create(group("nlp", **{CARDS: 9}))
+        job = await books.create(tfjob("train", "nlp", 1, gpu=0))
+        claims = [{"name": "d", "resourceClaimName": "c"}]
+        pods = [
+            await books.pod(name, job, gpu=0, nodeName="n", terminationGracePeriodSeconds=HOUR, resourceClaims=claims)
+            for name in ("p", "q")
+        ]
+
+        async def holds(cards: str) -> None:
+            await books.until("nlp", lambda g: (g.status.used or {}).get(CARDS) == cards)
+            await books.holds_still("nlp", lambda g: (g.status.used or {}).get(CARDS) == cards)
+
+        await holds("4")
+        await books.remove(pods[0])
+        await holds("4")
+        await books.remove(job)
+        await books.remove(pods[1])
+        await holds("4")
+        await books.remove(shared)
+        await holds("4")
+        await books.create(claim("c", 4))
+        await holds("4")
+        again = tfjob("again", "nlp", 1, gpu=0)
+        again["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["resourceClaims"] = claims
+        await books.create(again)
+        await holds("8")
+        books.box.clock.advance(HOUR)
+        await holds("4")
 
 
 async def test_a_record_of_vanished_pods_that_was_edited_by_hand_is_named(books: Books) -> None:

@@ -213,6 +213,16 @@ async def test_a_deletion_sees_what_is_promised_and_not_stored_yet(api: Api, hoo
     assert "has workloads: deployments.apps/team-a/web" in message(await hooks.delete(await stored(api, "nlp")))
 
 
+async def test_a_deletion_sees_pods_that_run_on_though_they_are_gone(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10")
+    ending = ["pods/team-a/p limits.cpu=1 ending=1 until=2026-11-22T10:05:30Z"]
+    await api.client.patch(GROUPS, "nlp", {"status": {"ending": ending}}, subresource="status")
+    words = message(await hooks.delete(await stored(api, "nlp")))
+    assert "group nlp is charged for pods: 1 pod of pods/team-a/p is ending until 10:05:30; try again after" in words
+    await api.client.patch(GROUPS, "nlp", {"status": {"ending": None}}, subresource="status")
+    assert (await hooks.delete(await stored(api, "nlp")))["allowed"]
+
+
 async def test_a_deletion_sees_the_pods_that_a_job_has_left(api: Api, hooks: Hooks) -> None:
     """A parameter server runs on after its job has ended, and is charged."""
     await api.group("nlp", cpu="10")
