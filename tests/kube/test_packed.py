@@ -1,10 +1,10 @@
-"""Large objects are packed in memory, and come out as they went in."""
+"""Objects are packed in memory, and come out as they went in."""
 
 from __future__ import annotations
 
 import pytest
 
-from bizrq.kube.packed import LARGE, PackedObject, packing, unpacking
+from bizrq.kube.packed import LEAST, PackedObject, packing, unpacking
 from bizrq.kube.store import Kept, Object, Store
 
 
@@ -21,11 +21,11 @@ def untouched(obj: Object) -> Object:
 
 
 def test_an_ordinary_object_is_kept_as_it_is() -> None:
-    ordinary = deployment(100)
+    ordinary = deployment(10)
     assert packing(untouched)(ordinary) is ordinary
 
 
-def test_a_large_object_is_packed_after_its_transform() -> None:
+def test_an_object_is_packed_after_its_transform() -> None:
     def without_labels(obj: Object) -> Object:
         return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "labels"}}
 
@@ -34,7 +34,16 @@ def test_a_large_object_is_packed_after_its_transform() -> None:
     assert isinstance(kept, PackedObject)
     assert (kept.uid, kept.namespace, kept.name, kept.revision) == ("u1", "default", "web", 7)
     assert kept.plain() == without_labels(large)
-    assert len(kept.packed) < 10 * LARGE
+    assert len(kept.packed) < 150 * LEAST
+
+
+def test_many_short_fields_that_are_alike_are_packed() -> None:
+    """They are written shortly, and take as much memory as others."""
+    many = deployment(1)
+    many["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "a"} for _ in range(400)]
+    kept = packing(untouched)(many)
+    assert isinstance(kept, PackedObject)
+    assert kept.plain() == many
 
 
 @pytest.mark.parametrize("levels", [300, 800])
