@@ -224,7 +224,7 @@ def all_ending(lines: Sequence[str]) -> list[str]:
     found: list[str] = []
     for slot, amounts in map(_read_ending, lines):
         until = amounts.get("until", "")
-        found.append(_pods_that_run_on(slot, amounts) + (f" until {_clock(until)}" if until else ""))
+        found.append(_pods_that_run_on(slot, amounts) + (f" until {until}" if until else ""))
     return found
 
 

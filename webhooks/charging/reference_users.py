@@ -15,7 +15,7 @@ import orjson
 
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
-from bizrq.workloads.kinds.declaration import TRAIN_JOB, Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import POD, TRAIN_JOB, Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.ownership.payers import anywhere, paid_by
@@ -58,11 +58,15 @@ class ReferenceUsers:
         listed: Sequence[tuple[Adapter, Object]] | None = None,
         *,
         made: bool = False,
+        held: bool = False,
     ) -> list[ReferenceUser]:
         """Return the charged workloads of the namespace that ask for an object with any of these contents.
 
         `listed` is what `may_use` has returned, if that is known. With `made` also what workloads have made or left and
-        what makes pods itself: such a ReplicaSet may be of an older version. Raises ApiError, Unreachable.
+        what makes pods itself: such a ReplicaSet may be of an older version. With `held` that and the pods that
+        run, each with the group that pays for it: what made them may name the object no more.
+
+        Raises ApiError, Unreachable.
         """
         registry, resolver = self._context.registry, self._context.resolver
         of_claims, name = _is_of_claims(reference), reference[3].encode()
@@ -89,7 +93,9 @@ class ReferenceUsers:
                 return None
             paid = paid_by(obj, registry, lookup, self._context.payers, anywhere)
             if paid is not None and paid.is_by_another:
-                group = paid.group if made and self._makes_pods(adapter, obj, lookup) else None
+                is_user = held and adapter.group_kind == POD and not counting.is_terminated(obj)
+                is_user = is_user or ((made or held) and self._makes_pods(adapter, obj, lookup))
+                group = paid.group if is_user else None
             return group if group is not None and asks(adapter, obj, lookup) else None
 
         lookup = await resolver.resolve(

@@ -97,7 +97,7 @@ class SharedClaims:
         held: dict[str, int] = {}
         if claim is not None and named == group:
             held = dict(claim_cost(claim, claim_context(claim, lookup, self._context.config)))
-        for user in await self._users.find(reference, (claim,), deadline, listed):
+        for user in await self._users.find(reference, (claim,), deadline, listed, held=True):
             if slot_of(self._context, user.obj) == writing:
                 continue
             if user.group != group:

@@ -72,8 +72,10 @@ class ClaimHandler:
         """Count what the claim costs its group more as it is to be. Raises Malformed, ApiError, Unreachable."""
         name = request.name or str(new["metadata"].get("name", ""))
         reference, place = (*CLAIM, request.namespace, name), Slot(CLAIMS, request.namespace, name)
-        users = await self._users.find(reference, (new, old), deadline)
         group_before, group = _stored_group(old), claim_group(new)
+        # A claim that changes hands may be held by pods whose workload names it no more.
+        moves = old is not None and group != group_before
+        users = await self._users.find(reference, (new, old), deadline, held=moves)
         payer = group or (users[0].group if users else None)
         if payer is not None and (group != group_before or old is None):
             _check_users(users, place, payer)

@@ -9,8 +9,21 @@ import pytest
 
 from bizrq.workloads.labels import LABEL
 from tests.support.language import NOW, entry, slot
-from tests.support.objects import CLAIMS, DEPLOYMENTS, OF_KIND, PODS, Object, claim, deployment, device_class, sharing
+from tests.support.objects import (
+    CLAIMS,
+    DEPLOYMENTS,
+    OF_KIND,
+    PODS,
+    TFJOBS,
+    Object,
+    claim,
+    deployment,
+    device_class,
+    sharing,
+    tfjob,
+)
 from tests.support.proxy import Proxy
+from tests.webhooks.charging.test_owner_trust import child
 from tests.webhooks.conftest import Api, Hooks, changed, message, serving, stored
 
 CLAIM_CONTROLLER = {"username": "system:serviceaccount:kube-system:resourceclaim-controller"}
@@ -132,6 +145,26 @@ async def test_a_claim_cannot_leave_those_that_name_it(api: Api, hooks: Hooks) -
         "Deployment default/a and Deployment default/b and 1 more"
     )
     assert (await written(hooks, of(plain, "nlp"), plain))["allowed"]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_claim_stays_with_the_group_of_the_pods_that_hold_it(api: Api, hooks: Hooks, has_ended: bool) -> None:
+    """What made them names it no more."""
+    for name in ("nlp", "vision"):
+        await api.group(name, cpu="10", gpu="9")
+    plain = await shared(api)
+    job = await api.client.create(TFJOBS, tfjob("train", "nlp", 1))
+    pod = child(job, "train-0", None)
+    pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": "s"}]
+    await api.client.create(PODS, pod)
+    phase = {"status": {"phase": "Succeeded" if has_ended else "Running"}}
+    await api.client.patch(PODS, "train-0", phase, namespace="default", subresource="status")
+    moved = await written(hooks, of(plain, "vision"), plain)
+    named = await hooks.create(user("b", "vision"))
+    assert (moved["allowed"], named["allowed"]) == (has_ended, has_ended)
+    if not has_ended:
+        assert "is charged to group vision, not to nlp, but is named by Pod default/train-0" in message(moved)
+        assert message(named) == "Deployment default/b: ResourceClaim 's' is charged to group nlp, not to vision"
 
 
 async def test_a_claim_that_moves_is_charged_where_it_goes(api: Api, hooks: Hooks) -> None:
