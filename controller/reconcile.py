@@ -351,7 +351,7 @@ class Reconciler:
         problem = self._payers_problem(group.name)
         known = gathered.usage.usages
         return Findings(
-            leftovers=_leftovers(gathered.usage),
+            leftovers=_told(_leftovers(gathered.usage), gathered.hard),
             payers=[problem] if problem else [],
             ignored=[str(slot) for uid, slot in self._cluster.ignored.of(group.name).items() if uid not in known],
             unowned=self._record_reconciler.unowned(group.name),
@@ -406,7 +406,7 @@ class Reconciler:
                 [*map(str, looked_at(counted.reservations)), *ahead.texts, *(line.entry.line for line in lines)]
             ),
             counted_at=self._versions.counted_at(group.name),
-            ending=sorted((*findings.ending, *ending_lines(gathered.apart)))[: wire.MAX_ENDING],
+            ending=_told(sorted((*findings.ending, *ending_lines(gathered.apart)))[: wire.MAX_ENDING], hard),
             leftovers=findings.leftovers[: wire.MAX_LEFTOVERS],
             payers_problem=self._payers_problem(group.name),
             observed_generation=group.metadata.generation,
@@ -502,6 +502,11 @@ def _leftovers(usage: GroupUsage) -> list[str]:
         for line in usage.leftovers.values()
         if line.left is not None and (line.is_unknown or any(line.counted.charged.values()))
     )
+
+
+def _told(lines: Iterable[str], hard: Limits) -> list[str]:
+    """Return lines for people as a status has them: with what the group limits."""
+    return [wire.within(line, hard) for line in lines]
 
 
 def _repair(problem: str) -> str:

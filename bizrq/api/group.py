@@ -5,10 +5,10 @@ This file alone decides how a stored group becomes an account and back. It does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from bizrq.quota.account import Account, AccountHours
 from bizrq.quota.group_validation import Group as TreeGroup
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.reservation import Reservation, parse_reservation
+from bizrq.quota.verdict import RUNS_ON
 from bizrq.units import names, quantity
 from bizrq.units.resources import nonzero, text_of
 from bizrq.units.slot import ReservationError, Slot
@@ -33,6 +34,10 @@ FINALIZER = f"{API_GROUP}/spent-hours"
 #: On every page of a group's records: the group's name, to select by.
 GROUP_LABEL = f"{API_GROUP}/group"
 
+#: The characters of a line of these: all of them together have to fit into one object.
+MAX_LINE: Final = 2_048
+#: The words of these lines that are no amounts of resources.
+_NO_RESOURCES: Final = frozenset({"since", "until", *RUNS_ON})
 #: As many lines of `status.ending`, and of `status.leftovers`, as the CRD takes.
 MAX_ENDING, MAX_LEFTOVERS = 200, 100
 #: As many characters of `spec.owner`, and of `spec.contact`, as the CRD takes.
@@ -342,6 +347,23 @@ def ending_line(
     words += [f"{sort}={number}" for sort, number in pods.items() if number]
     times = [f"{word}={format_timestamp(at)}" for word, at in (("since", since), ("until", until)) if at is not None]
     return " ".join((str(slot), *words, *times))
+
+
+def within(line: str, names: Collection[str]) -> str:
+    """Return a line of `status.ending` or `status.leftovers` with the amounts of these names alone.
+
+    A pod may ask for very many names, and of 284 characters each: with a longer line the API server would reject the
+    status as a whole. Amounts for which `MAX_LINE` characters have no room are left out.
+    """
+    words = line.split(" ")
+    amounts = [word for word in words if "=" in word and word.partition("=")[0] not in _NO_RESOURCES]
+    room = MAX_LINE - len(line) + sum(len(word) + 1 for word in amounts)
+    kept: set[str] = set()
+    for word in amounts:
+        if word.partition("=")[0] in names and (room := room - len(word) - 1) >= 0:
+            kept.add(word)
+    dropped = set(amounts) - kept
+    return " ".join(word for word in words if word not in dropped)
 
 
 def hold_patch(group: GroupObject, now: int) -> bytes:

@@ -29,13 +29,16 @@ class RunningOn:
 
     def of(self, group: str) -> dict[str, RunsOn]:
         """Return all vanished pods that the group pays for, by uid: what the record needs."""
-        known = dict(self._cluster.payers.recorded(group).runs_on)
+        stored, known = self._cluster.groups.cached(group), dict(self._cluster.payers.recorded(group).runs_on)
+        hard = stored.spec.hard if stored is not None else {}
         for uid, (pod, end, place) in self._cluster.vanished.charged_to(group).items():
             if uid not in known:
                 ownership, plain = self._cluster.ownership, pod.plain()
                 payer = ownership.counted(ownership.payer_of(plain) or plain)
                 cost = self._usage.cost(pod, payer, self._cluster.resolver.cached_lookup)
-                known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), cost)
+                # Its line is stored: a pod may ask for very many names.
+                limited = {name: amount for name, amount in cost.items() if name in hard}
+                known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), limited)
         now, is_stored = self._now(), self._cluster.placements.is_stored
         return {uid: pod for uid, pod in known.items() if pod.until > now and not is_stored(uid)}
 

@@ -260,3 +260,14 @@ def test_invalid_terms_of_hours_name_their_field(cash: dict[str, Any], message: 
     with pytest.raises(GroupUnreadable) as error:
         wire.terms_of(granted(**cash), CATALOG)
     assert str(error.value).startswith(f"group nlp: spec.cash.{message}")
+
+
+def test_a_line_for_people_has_the_amounts_of_some_names_and_a_bounded_length() -> None:
+    line = "pods/a/p limits.cpu=1 example.com/x=2 ending=1 since=S until=U"
+    assert wire.within(line, {"limits.cpu"}) == "pods/a/p limits.cpu=1 ending=1 since=S until=U"
+    many = {f"example.com/{number}": 1 for number in range(1_000)}
+    long = " ".join(["pods/a/p", *(f"{name}=1" for name in many), "ending=1", "until=U"])
+    cut = wire.within(long, many)
+    assert wire.MAX_LINE - 30 < len(cut) <= wire.MAX_LINE
+    assert cut.startswith("pods/a/p example.com/0=1 ")
+    assert cut.endswith(" ending=1 until=U")

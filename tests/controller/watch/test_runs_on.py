@@ -160,6 +160,47 @@ async def test_a_claim_that_a_pod_shared_is_charged_once_and_outlives_its_object
         await holds("4")
 
 
+async def wide_pod(books: Books, job: Object) -> Object:
+    """A pod that asks for ninety names that no group limits, of some two hundred characters each."""
+    domain = ".".join(["x" * 60] * 3)
+    wide = {f"{domain}.example.com/{number}": "1" for number in range(90)}
+    containers = [{"name": "c", "image": "x", "resources": {"limits": {"cpu": "1", **wide}}}]
+    return await books.pod("p", job, gpu=0, nodeName="n", terminationGracePeriodSeconds=HOUR, containers=containers)
+
+
+async def test_a_pod_that_asks_for_very_many_names_is_told_by_what_the_group_limits(books: Books) -> None:
+    """A name may have 284 characters. A longer line would have the API server reject the whole status."""
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        job = await books.create(tfjob("train", "nlp", 1, gpu=0))
+        pod = await wide_pod(books, job)
+        await books.uses("nlp", cpu="1")
+        await books.remove(job)
+        left = await books.until("nlp", lambda g: bool(g.status.leftovers))
+        assert [len(line) < 300 for line in left.status.leftovers] == [True]
+        assert all(len(condition.message) < 500 for condition in left.status.conditions)
+        await books.remove(pod)
+        found = await books.until("nlp", lambda g: bool(g.status.ending))
+        [line] = found.status.ending
+        assert " limits.cpu=1 " in line
+        assert [len(each) < 300 for each in (line, *await vanished(books))] == [True, True]
+        books.box.clock.advance(HOUR)
+        await books.uses("nlp", cpu="0")
+
+
+async def test_pods_that_end_are_told_by_what_the_group_limits(books: Books) -> None:
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        job = await books.create(tfjob("train", "nlp", 1, gpu=0))
+        await wide_pod(books, job)
+        await books.uses("nlp", cpu="1")
+        await books.client.delete(PODS, "p", "default")
+        found = await books.uses("nlp", cpu="2")
+        [line] = found.status.ending
+        assert " limits.cpu=1 " in line
+        assert len(line) < 300
+
+
 async def test_a_record_of_vanished_pods_that_was_edited_by_hand_is_named(books: Books) -> None:
     async with books.controller():
         await books.group("nlp", cpu="9")
