@@ -7,7 +7,7 @@ has what declarations cannot say.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -37,6 +37,10 @@ from bizrq.workloads.validation import (
     malformed,
 )
 
+#: The controllers of Kubernetes, Kubeflow and JobSet that keep deadlines, as `managedBy` names them.
+_OWN_MANAGERS: Final = frozenset(
+    {"kubernetes.io/job-controller", "kubeflow.org/training-operator", "jobset.sigs.k8s.io/jobset-controller"}
+)
 #: Indexes as the status of a Job lists them, each once and in order.
 _INDEXES: Final = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?(,[0-9]{1,10}(-[0-9]{1,10})?)*", re.ASCII)
 
@@ -119,16 +123,30 @@ def _has_phase(obj: dict[str, Any], finished: FinishedRule) -> bool:
 
 
 def _status(obj: dict[str, Any], place: FieldPath) -> Any:
+    return _value(obj, place.keys)
+
+
+def _value(obj: dict[str, Any], keys: Iterable[str]) -> Any:
     value: Any = obj
-    for key in place.keys:
+    for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def max_run_time(obj: dict[str, Any], adapter: Adapter) -> int | None:
-    """Return the longest run of the workload in milliseconds; None without a readable bound."""
-    seconds = _status(obj, adapter.deadline.at) if adapter.deadline is not None else None
+    """Return the longest run of the workload in milliseconds; None without a readable bound.
+
+    Nobody is known to keep the deadline of an object whose `managedBy`, beside it, names another controller.
+    """
+    if adapter.deadline is None or _is_managed_elsewhere(obj, adapter.deadline.at):
+        return None
+    seconds = _value(obj, adapter.deadline.at.keys)
     return seconds * 1000 if type(seconds) is int and seconds >= 0 else None
+
+
+def _is_managed_elsewhere(obj: dict[str, Any], deadline: FieldPath) -> bool:
+    manager = _value(obj, (*deadline.keys[:-1], "managedBy"))
+    return bool(manager) and not (isinstance(manager, str) and manager in _OWN_MANAGERS)
 
 
 def run_started_at(obj: dict[str, Any], adapter: Adapter) -> str | None:
