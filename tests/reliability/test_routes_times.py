@@ -244,6 +244,26 @@ async def test_pods_of_one_deployment_are_deleted_in_a_loop(tenant: Tenant, live
     await live.settled(over=4, ever=8)
 
 
+async def test_a_pod_that_asks_for_very_many_names_ends_slowly(tenant: Tenant, live: LivePods) -> None:
+    """The API server rejects a status with too long a line, and then nothing of the group would be counted."""
+    wide = web(tenant, 1, name="wide", app="wide", slow=True)
+    domain = ".".join(["x" * 60] * 3)
+    limits = wide["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    limits |= {f"{domain}.example.com/{number}": "1" for number in range(90)}
+    await tenant.create(DEPLOYMENTS, wide)
+    await tenant.create(DEPLOYMENTS, web(tenant, 2, slow=True))
+    await tenant.running(3)
+    await tenant.scale(DEPLOYMENTS, "wide", 0)
+    for _ in range(4):
+        names = [
+            each["metadata"]["name"] for each in await tenant.pods() if each["metadata"]["name"].startswith("web-")
+        ]
+        await attempts(tenant.delete(PODS, name) for name in names)
+        await for_a_while(lambda: has_running(tenant, 2))
+        await replacements_end(tenant)
+    await live.settled(over=4, ever=8)
+
+
 async def test_a_workload_that_is_being_deleted_by_force_makes_way_for_none(tenant: Tenant, live: LivePods) -> None:
     """The workload goes first, then its pods without grace, then the next workload comes."""
     for number in range(ROUNDS):
