@@ -31,12 +31,16 @@ CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceUser:
-    """A stored workload that refers to an object, the group that it charges, and the objects that say so."""
+    """A stored workload that refers to an object, the group that it charges, and the objects that say so.
+
+    `payer` is the uid of what is charged for it: another object's, if that made it.
+    """
 
     adapter: Adapter
     obj: Object
     group: str
     lookup: Lookup
+    payer: str
 
 
 class ReferenceUsers:
@@ -86,7 +90,9 @@ class ReferenceUsers:
             ]
             return any(reference in each for each in asked)
 
-        def group_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> str | None:
+        def payer_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, str] | None:
+            """Return the group that pays for an object that asks for it, and the uid of what is charged."""
+            payer = obj["metadata"]["uid"]
             try:
                 group = charged_group(obj, registry, lookup)
             except Malformed:
@@ -95,15 +101,14 @@ class ReferenceUsers:
             if paid is not None and paid.is_by_another:
                 is_user = held and adapter.group_kind == POD and not counting.is_terminated(obj)
                 is_user = is_user or ((made or held) and self._makes_pods(adapter, obj, lookup))
-                group = paid.group if is_user else None
-            return group if group is not None and asks(adapter, obj, lookup) else None
+                group, payer = paid.group if is_user else None, paid.payer
+            return (group, payer) if group is not None and asks(adapter, obj, lookup) else None
 
         lookup = await resolver.resolve(
-            lambda known: [group_of_user(*each, known) for each in found], deadline.seconds_left()
+            lambda known: [payer_of_user(*each, known) for each in found], deadline.seconds_left()
         )
-        return [
-            ReferenceUser(*each, group, lookup) for each in found if (group := group_of_user(*each, lookup)) is not None
-        ]
+        paid = ((each, payer_of_user(*each, lookup)) for each in found)
+        return [ReferenceUser(*each, payer[0], lookup, payer[1]) for each, payer in paid if payer is not None]
 
     def need(self, reference: Reference, stored: Object, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
         """Return those users of a stored object that may not lose it.

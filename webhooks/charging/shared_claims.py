@@ -61,7 +61,7 @@ class SharedClaims:
                 continue
             # All of them are of the workload's namespace.
             listed = await self._users.may_use(_reference(place), deadline) if listed is None else listed
-            held = await self._cost_held(place, group, own.awaited_slot, listed, lookup, deadline)
+            held = await self._cost_held(place, group, own, listed, lookup, deadline)
             charge = Charge(
                 slot=place,
                 uid=own.uid,
@@ -82,12 +82,12 @@ class SharedClaims:
         self,
         place: Slot,
         group: str,
-        writing: Slot | None,
+        own: Charge,
         listed: Sequence[tuple[Adapter, Object]],
         lookup: Lookup,
         deadline: Deadline,
     ) -> dict[str, int]:
-        """Return what a claim costs the group as it is stored, without the workload that is being written.
+        """Return what a claim costs the group as it is stored, without the workload that is being written and its pods.
 
         `listed` are the objects that may name it. Raises Malformed where it is another group's, ApiError, Unreachable.
         """
@@ -98,7 +98,7 @@ class SharedClaims:
         if claim is not None and named == group:
             held = dict(claim_cost(claim, claim_context(claim, lookup, self._context.config)))
         for user in await self._users.find(reference, (claim,), deadline, listed, held=True):
-            if slot_of(self._context, user.obj) == writing:
+            if slot_of(self._context, user.obj) == own.awaited_slot or user.payer == own.uid:
                 continue
             if user.group != group:
                 raise Malformed(claim_conflict(place, user.group, group))
