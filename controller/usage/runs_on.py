@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bizrq.api import group as wire
 from bizrq.quota.recount import CountedObject
+from bizrq.units.resources import restrict
 from bizrq.units.slot import Slot
 from bizrq.units.times import format_timestamp
 from bizrq.workloads.ownership.runs_on import LAST, RunsOn
@@ -37,8 +38,7 @@ class RunningOn:
                 payer = ownership.counted(ownership.payer_of(plain) or plain)
                 cost = self._usage.cost(pod, payer, self._cluster.resolver.cached_lookup)
                 # Its line is stored: a pod may ask for very many names.
-                limited = {name: amount for name, amount in cost.items() if name in hard}
-                known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), limited)
+                known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), restrict(cost, hard))
         now, is_stored = self._now(), self._cluster.placements.is_stored
         return {uid: pod for uid, pod in known.items() if pod.until > now and not is_stored(uid)}
 

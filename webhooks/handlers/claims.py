@@ -77,7 +77,7 @@ class ClaimHandler:
         moves = old is not None and group != group_before
         users = await self._users.find(reference, (new, old), deadline, held=moves)
         payer = group or (users[0].group if users else None)
-        if payer is not None and (group != group_before or old is None):
+        if payer is not None and (moves or old is None):
             _check_users(users, place, payer)
         # Of a claim that nobody uses yet, whoever comes to name it has counted nothing.
         is_unused = old is None and not users

@@ -35,13 +35,10 @@ class InUseCheck:
         while True:
             # Before and after the users: what is promised before may be stored, and its promise gone, after they are
             # listed; what is promised meanwhile is not among them.
-            awaited = await self._claims.pending_write(reference, deadline)
+            before = await self._claims.pending_write(reference, deadline)
             found = await self._users.find(reference, (stored,), deadline, made=True)
             users = self._users.need(reference, stored, found)
-            if users:
-                awaited = None
-            elif awaited is None:
-                awaited = await self._claims.pending_write(reference, deadline)
+            awaited = None if users else before or await self._claims.pending_write(reference, deadline)
             if awaited is None or not await retries.again():
                 break
         if (not users and awaited is None) or await self._is_namespace_going(reference[2], deadline):
