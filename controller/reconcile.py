@@ -130,19 +130,18 @@ class Reconciler:
         self._now = now
         self._clock = clock
         excess = ExcessUsage(cluster, config)
-        vanished = VanishedUsage(cluster, observed, excess, now)
-        cluster.subscribe(vanished)
-        costs = WorkloadCosts(cluster, excess, vanished, claim_payers, config, now, clock)
+        cluster.subscribe(VanishedUsage(cluster, observed))
+        costs = WorkloadCosts(cluster, excess, claim_payers, config, now, clock)
         self._tracker = ReservationTracker(cluster, clock)
         self._allowances = allowances
         self._versions = VersionTracker(cluster, record_store)
         self._usage_cache = UsageCache(cluster, costs, UsageBuilder(cluster, costs, observed), now)
-        self._snapshots = GroupSnapshots(cluster, claim_payers, excess, vanished, config)
+        self._snapshots = GroupSnapshots(cluster, claim_payers, excess, config)
         self._forecaster = BudgetForecaster(cluster, record_reconciler, catalog)
         self._reporter = StatusReporter(recorder, catalog, now)
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
-        self._runs_on = RunningOn(cluster, vanished, now)
+        self._runs_on = RunningOn(cluster, excess, now)
         self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, now, clock)
         self._overlaps = overlaps
         self._makers = Makers(cluster, config)

@@ -25,7 +25,6 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.findings import Findings
 from controller.usage.usage_cache import GroupUsage
-from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import Cluster
 
 
@@ -33,15 +32,9 @@ class GroupSnapshots:
     """Computes a group's charges from its cached usage and from the informers."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        claim_payers: ClaimPayers,
-        excess: ExcessUsage,
-        vanished: VanishedUsage,
-        config: CountingConfig,
+        self, cluster: Cluster, claim_payers: ClaimPayers, excess: ExcessUsage, config: CountingConfig
     ) -> None:
         self._cluster = cluster
-        self._vanished = vanished
         self._claim_payers = claim_payers
         self._excess = excess
         self._config = config
@@ -96,7 +89,7 @@ class GroupSnapshots:
                 uid: cost for uid, cost in self._last.items() if self._cluster.informers.claims.store.by_uid(uid)
             }
         apart: dict[str, CountedObject] = {}
-        for user, uid, found in self._vanished.claims(name):
+        for user, uid, found in self._cluster.vanished.claims(name):
             if self._cluster.informers.claims.store.kept(uid) is not None:
                 claims.add(user, {}, {found.place: found.cost})
             else:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
 
 from bizrq.units.resources import Resources, growth, larger, subtract_floor
-from bizrq.units.slot import Slot
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import observed
 from bizrq.workloads.demand.observed import NOTHING_UNREQUESTED, NodeContext, PodUsage, StoredPodLookup, Unrequested
@@ -30,18 +29,12 @@ from bizrq.workloads.validation import Malformed
 from controller.watch.cluster import Cluster
 from controller.watch.invalidation import node_reference, pool_key, pool_reference
 from controller.watch.pods import Pod, SharedParts
+from controller.watch.vanished import LastUsage, SharedClaim
 
 log = structlog.get_logger(__name__)
 
 Object = dict[str, Any]
 _Pair = tuple[PodUsage, PodUsage]
-
-
-class SharedClaim(NamedTuple):
-    """The slot of a claim that several pods may use, and what a pod uses of it."""
-
-    place: Slot
-    cost: Resources
 
 
 class ObservedUsage:
@@ -133,8 +126,8 @@ class ObservedUsage:
         asked, uses = self._pair(pod, bare, self._around(payer or bare), claims=False)
         return larger(asked.resources, uses.resources)
 
-    def at_once(self, pod: Pod, payer: Object | None) -> tuple[Resources, Mapping[str, SharedClaim]]:
-        """Return what a pod uses now, and what of claims that others may name, by uid. Raises nothing.
+    def at_once(self, pod: Pod, payer: Object | None) -> LastUsage:
+        """Return what a pod uses now. Raises nothing.
 
         Nothing is used of what cannot be read.
         """
@@ -144,11 +137,11 @@ class ObservedUsage:
             asked, uses = self._pair(pod, plain, around)
             claims = observed.pod_claims(plain, owned, around).shared
         except Malformed:
-            return {}, {}
+            return LastUsage({}, {})
         shared = {
             claim["metadata"]["uid"]: SharedClaim(place, uses.shared.get(place, {})) for place, claim in claims.items()
         }
-        return larger(asked.resources, uses.resources), shared
+        return LastUsage(larger(asked.resources, uses.resources), shared)
 
     def equivalence_key(self, pod: Pod) -> object:
         """Return a key that is equal for pods of one workload that cost the same without their claims."""

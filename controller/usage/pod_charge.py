@@ -26,7 +26,6 @@ from bizrq.workloads.pods.surge import is_surging
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, Path
 from controller.usage.excess import ExcessUsage
-from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 from controller.watch.vanished import Vanished
@@ -83,14 +82,12 @@ class PodCharges:
         self,
         cluster: Cluster,
         excess: ExcessUsage,
-        vanished: VanishedUsage,
         config: CountingConfig,
         now: Callable[[], int],
     ) -> None:
         """`now` returns milliseconds since 1970."""
         self._cluster = cluster
         self._excess = excess
-        self._vanished_usage = vanished
         self._config = config
         self._now = now
 
@@ -194,8 +191,8 @@ class PodCharges:
                 life = pod.life() if pod.is_being_deleted else Life(created=pod.created) if by_age else _RUNS
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod), awaited, many))
             for pod, life in self._vanished(workload, path):
-                used = self._vanished_usage.cost(pod, workload, lookup)
-                found.append(Held(pod.uid, pod.version or of_maker, life, used))
+                used = self._cluster.vanished.used(pod.uid)
+                found.append(Held(pod.uid, pod.version or of_maker, life, larger(cost(pod), used)))
         return found
 
     def _stayed(self, workload: Object, below: Below, lookup: Lookup) -> Resources:

@@ -10,22 +10,22 @@ from collections.abc import Callable
 
 from bizrq.api import group as wire
 from bizrq.quota.recount import CountedObject
-from bizrq.units.resources import restrict
+from bizrq.units.resources import larger, restrict
 from bizrq.units.slot import Slot
 from bizrq.units.times import format_timestamp
 from bizrq.workloads.ownership.runs_on import LAST, RunsOn
+from controller.usage.excess import ExcessUsage
 from controller.usage.usage_cache import GroupUsage
-from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import Cluster
 
 
 class RunningOn:
     """Finds the vanished pods of groups."""
 
-    def __init__(self, cluster: Cluster, usage: VanishedUsage, now: Callable[[], int]) -> None:
+    def __init__(self, cluster: Cluster, excess: ExcessUsage, now: Callable[[], int]) -> None:
         """`now` returns milliseconds since 1970."""
         self._cluster = cluster
-        self._usage = usage
+        self._excess = excess
         self._now = now
 
     def of(self, group: str) -> dict[str, RunsOn]:
@@ -36,7 +36,7 @@ class RunningOn:
             if uid not in known:
                 ownership, plain = self._cluster.ownership, pod.plain()
                 payer = ownership.counted(ownership.payer_of(plain) or plain)
-                cost = self._usage.cost(pod, payer, self._cluster.resolver.cached_lookup)
+                cost = larger(self._excess.child_cost(plain, payer), self._cluster.vanished.used(uid))
                 # Its line is stored: a pod may ask for very many names.
                 known[uid] = RunsOn(f"{pod.namespace}/{pod.name}", place, min(end, LAST), restrict(cost, hard))
         now, is_stored = self._now(), self._cluster.placements.is_stored

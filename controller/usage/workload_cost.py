@@ -28,7 +28,6 @@ from controller.usage.below import Below, gather, informers_below
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import NO_EXCESS, ExcessUsage, surplus_message
 from controller.usage.pod_charge import Overlap, PodCharges
-from controller.usage.vanished_usage import VanishedUsage
 from controller.watch.cluster import AHEAD, Cluster, Object, patience
 
 #: Seconds a read of what a workload refers to may take.
@@ -106,7 +105,6 @@ class WorkloadCosts:
         self,
         cluster: Cluster,
         excess: ExcessUsage,
-        vanished: VanishedUsage,
         claim_payers: ClaimPayers,
         config: CountingConfig,
         now: Callable[[], int],
@@ -115,7 +113,7 @@ class WorkloadCosts:
         """`now` returns milliseconds since 1970, `clock` seconds."""
         self._cluster = cluster
         self._excess = excess
-        self._pods = PodCharges(cluster, excess, vanished, config, now)
+        self._pods = PodCharges(cluster, excess, config, now)
         self._claim_payers = claim_payers
         self._config = config
         self._now_ms = now

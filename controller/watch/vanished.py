@@ -1,15 +1,17 @@
 """Pods that are gone from the API while their node may still run them: deleted by force, or without a terminal phase.
 
-This file alone decides which pods these are, and remembers them until their grace is over. It is told who pays. A
-controller that starts anew knows those that the record of a group has (`controller.usage.runs_on`).
+This file alone decides which pods these are, and remembers them until their grace is over. It is told who pays, and
+what they used. A controller that starts anew knows those that the record of a group has (`controller.usage.runs_on`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from bizrq.units.resources import Resources
+from bizrq.units.slot import Slot
 from bizrq.workloads.ownership.lives import Life, ends_at
 from controller.watch.pods import Pod
 
@@ -24,6 +26,23 @@ class Vanished(NamedTuple):
     life: Life
 
 
+class SharedClaim(NamedTuple):
+    """The slot of a claim that several pods may use, and what a pod uses of it."""
+
+    place: Slot
+    cost: Resources
+
+
+class LastUsage(NamedTuple):
+    """What a pod was seen to use before it vanished: by itself, and of claims that others may name, by their uids."""
+
+    resources: Resources
+    shared: Mapping[str, SharedClaim]
+
+
+_UNSEEN = LastUsage({}, {})
+
+
 class VanishedPods:
     """Remembers vanished pods by the uid of their controller; one without a controller by its own."""
 
@@ -36,6 +55,21 @@ class VanishedPods:
         #: By group: the pods that it paid for when they vanished, with their ends and the place of their payer.
         self._charged: dict[str, dict[str, tuple[Pod, int, str]]] = {}
         self._groups: dict[str, str] = {}
+        self._usage: dict[str, LastUsage] = {}
+
+    def note_usage(self, uid: str, usage: LastUsage) -> None:
+        """Remember what a vanished pod used for as long as the pod: its node may run it on with that."""
+        self._usage[uid] = usage
+
+    def used(self, uid: str) -> Resources:
+        """Return what a vanished pod was seen to use by itself; nothing where nobody saw it go."""
+        return self._usage.get(uid, _UNSEEN).resources
+
+    def claims(self, group: str) -> Iterator[tuple[Slot, str, SharedClaim]]:
+        """Yield each claim that a vanished pod of the group shared: the pod's slot, the claim's uid, and the claim."""
+        for uid, (pod, _, _) in self.charged_to(group).items():
+            for claim, found in self._usage.get(uid, _UNSEEN).shared.items():
+                yield Slot("pods", pod.namespace, pod.name), claim, found
 
     def charge(self, pod: Pod, group: str, place: str) -> None:
         """Charge a pod that has vanished to the group that paid for it, if it is remembered."""
@@ -99,6 +133,7 @@ class VanishedPods:
         pods.pop(uid, None)
         if not pods:
             self._by_owner.pop(owner, None)
+        self._usage.pop(uid, None)
         group = self._groups.pop(uid, "")
         charged = self._charged.get(group, {})
         charged.pop(uid, None)

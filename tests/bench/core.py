@@ -20,9 +20,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.lookup import EmptyLookup
 from controller.usage.below import gather
 from controller.usage.excess import ExcessUsage
-from controller.usage.observed_usage import ObservedUsage
 from controller.usage.pod_charge import PodCharges
-from controller.usage.vanished_usage import VanishedUsage
 from tests.bench import hours
 from tests.bench.measure import Spread
 from tests.support.catalog import CATALOG
@@ -102,8 +100,7 @@ def below() -> list[str]:
         cluster = hours.cluster_of(count)
         [job] = cluster.informers.workloads["tfjobs.kubeflow.org"].store.values()
         excess = ExcessUsage(cluster, settings.counting)
-        vanished = VanishedUsage(cluster, ObservedUsage(cluster, settings.counting), excess, lambda: hours.NOW)
-        pods = PodCharges(cluster, excess, vanished, settings.counting, lambda: hours.NOW)
+        pods = PodCharges(cluster, excess, settings.counting, lambda: hours.NOW)
         demand, lookup = counting.Demand({"pods": (count - 1) * NANO}), cluster.resolver.cached_lookup
         quiet_collector()
         seconds = []

@@ -17,8 +17,6 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import LABEL
 from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
-from controller.usage.observed_usage import ObservedUsage
-from controller.usage.vanished_usage import VanishedUsage
 from controller.usage.workload_cost import WorkloadCost, WorkloadCosts
 from controller.watch.cluster import Cluster
 from controller.watch.pods import SharedParts, trimmed_pod
@@ -36,11 +34,9 @@ class Memory:
         self.cluster = Cluster(client, self.settings.registry, lambda _group, _after: None, now=lambda: self.now)
         self.surplus = ExcessUsage(self.cluster, self.settings.counting)
         config = self.settings.counting
-        vanished = VanishedUsage(self.cluster, ObservedUsage(self.cluster, config), self.surplus, lambda: self.now)
         self.costs = WorkloadCosts(
             self.cluster,
             self.surplus,
-            vanished,
             ClaimPayers(self.cluster.informers),
             config,
             lambda: self.now,

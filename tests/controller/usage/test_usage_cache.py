@@ -24,7 +24,6 @@ from controller.usage.claim_payers import ClaimPayers
 from controller.usage.excess import ExcessUsage
 from controller.usage.observed_usage import ObservedUsage
 from controller.usage.usage_cache import UsageCache, UsageQuery
-from controller.usage.vanished_usage import VanishedUsage
 from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import PrepaidRun, UsageBuilder, WorkloadUsage
 from controller.watch.cluster import Cluster
@@ -152,8 +151,7 @@ class World(RuleBasedStateMachine):
 
     def _costs(self) -> WorkloadCosts:
         claims, config = ClaimPayers(self.cluster.informers), knobs().counting
-        vanished = VanishedUsage(self.cluster, ObservedUsage(self.cluster, config), self.surplus, lambda: NOW)
-        return WorkloadCosts(self.cluster, self.surplus, vanished, claims, config, lambda: NOW, lambda: self.seconds)
+        return WorkloadCosts(self.cluster, self.surplus, claims, config, lambda: NOW, lambda: self.seconds)
 
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
         return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
