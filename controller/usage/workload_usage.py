@@ -20,7 +20,7 @@ from bizrq.workloads.labels import Models, models_of
 from bizrq.workloads.lookup import Reference
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.payers import place_of
-from bizrq.workloads.pods.roles import max_run_time, run_started_at
+from bizrq.workloads.pods.roles import max_run_time, max_run_time_left, run_started_at
 from bizrq.workloads.validation import Malformed
 from controller.usage.observed_usage import ObservedUsage
 from controller.usage.pod_charge import Overlap
@@ -179,6 +179,8 @@ class UsageBuilder:
                 unbounded.append(found.slot)
             return found
         whole = max_cost(found.cost, most)
+        if (left := max_run_time_left(obj, adapter)) is not None:
+            most = left
         if (since := _instant(run_started_at(obj, adapter))) is not None:
             starts = (pod.started for pod in self._cluster.descendants.pods_of(obj))
             scheduled = min((start for start in starts if start is not None), default=None)

@@ -149,7 +149,10 @@ def charged_roles(demand: Demand) -> tuple[Role, ...]:
 
 def deadline_path(adapter: Adapter) -> str:
     """Return the field in which an object of the kind bounds its run time, "" where it has none."""
-    return ".".join(adapter.deadline.at.keys) if adapter.deadline is not None else ""
+    if adapter.deadline is None:
+        return ""
+    retries = adapter.deadline.retries
+    return f"{adapter.deadline.at} * ({retries.limit} + 1)" if retries is not None else str(adapter.deadline.at)
 
 
 def display_name(obj: Mapping[str, Any]) -> str:

@@ -132,11 +132,28 @@ class FinishedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryRule:
+    """The paths of the number of runs that may follow a failed one, and of the number that have failed.
+
+    No run is under way while `phase` has one of `phases`.
+    """
+
+    limit: FieldPath
+    failed: FieldPath
+    phase: FieldPath
+    phases: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineRule:
-    """The path of the seconds that an object runs at most, and of the time from which they count."""
+    """The path of the seconds that a run lasts at most, and of the time from which they count.
+
+    With `retries` an object has several runs, and each may last as long.
+    """
 
     at: FieldPath
     since: FieldPath
+    retries: RetryRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

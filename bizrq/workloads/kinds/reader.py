@@ -26,6 +26,7 @@ from bizrq.workloads.kinds.declaration import (
     InjectedContainer,
     MinOf,
     PodRule,
+    RetryRule,
     RoleDeclaration,
 )
 from bizrq.workloads.validation import MAX_COUNT, child_path, describe_value, suggestion
@@ -295,8 +296,25 @@ def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
 
 
 def _deadline(value: object, where: str) -> DeadlineRule:
-    entry = _Entry(value, where, ("path", "since"))
-    return DeadlineRule(_at(entry.text("path"), entry.path("path")), _at(entry.text("since"), entry.path("since")))
+    entry = _Entry(value, where, ("path", "since", "retries"))
+    return DeadlineRule(
+        _at(entry.text("path"), entry.path("path")),
+        _at(entry.text("since"), entry.path("since")),
+        entry.maybe("retries", _retries),
+    )
+
+
+def _retries(value: object, where: str) -> RetryRule:
+    entry = _Entry(value, where, ("path", "failed", "phase"))
+    phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
+    if phase is None:
+        raise DeclarationError(f"{where}: needs phase")
+    return RetryRule(
+        _at(entry.text("path"), entry.path("path")),
+        _at(entry.text("failed"), entry.path("failed")),
+        _at(phase.text("path"), phase.path("path")),
+        frozenset(phase.all("values", _text)),
+    )
 
 
 def _pods(value: object, where: str) -> PodRule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from bizrq.workloads.kinds.declaration import (
     Adapter,
@@ -37,9 +37,14 @@ from bizrq.workloads.validation import (
     malformed,
 )
 
-#: The controllers of Kubernetes, Kubeflow and JobSet that keep deadlines, as `managedBy` names them.
+#: The controllers of Kubernetes, Kubeflow, JobSet and KubeRay that keep deadlines, as `managedBy` names them.
 _OWN_MANAGERS: Final = frozenset(
-    {"kubernetes.io/job-controller", "kubeflow.org/training-operator", "jobset.sigs.k8s.io/jobset-controller"}
+    {
+        "kubernetes.io/job-controller",
+        "kubeflow.org/training-operator",
+        "jobset.sigs.k8s.io/jobset-controller",
+        "ray.io/kuberay-operator",
+    }
 )
 #: Indexes as the status of a Job lists them, each once and in order.
 _INDEXES: Final = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?(,[0-9]{1,10}(-[0-9]{1,10})?)*", re.ASCII)
@@ -134,14 +139,35 @@ def _value(obj: dict[str, Any], keys: Iterable[str]) -> Any:
 
 
 def max_run_time(obj: dict[str, Any], adapter: Adapter) -> int | None:
-    """Return the longest run of the workload in milliseconds; None without a readable bound.
+    """Return the longest run of the workload in milliseconds, with its retries; None without a readable bound.
 
     Nobody is known to keep the deadline of an object whose `managedBy`, beside it, names another controller.
     """
     if adapter.deadline is None or _is_managed_elsewhere(obj, adapter.deadline.at):
         return None
-    seconds = _value(obj, adapter.deadline.at.keys)
-    return seconds * 1000 if type(seconds) is int and seconds >= 0 else None
+    seconds, retries = _value(obj, adapter.deadline.at.keys), _retries(obj, adapter)
+    return seconds * 1000 * (retries + 1) if _is_number(seconds) and _is_number(retries) else None
+
+
+def max_run_time_left(obj: dict[str, Any], adapter: Adapter) -> int | None:
+    """Return the longest run that is left of `max_run_time` as the present run begins."""
+    most = max_run_time(obj, adapter)
+    if most is None or adapter.deadline is None or adapter.deadline.retries is None:
+        return most
+    runs, failed = _retries(obj, adapter) + 1, _status(obj, adapter.deadline.retries.failed)
+    return most // runs * max(1, runs - failed) if _is_number(failed) else most
+
+
+def _retries(obj: dict[str, Any], adapter: Adapter) -> Any:
+    """Return how often a failed run is followed by another, as the object has it."""
+    if adapter.deadline is None or adapter.deadline.retries is None:
+        return 0
+    given = _value(obj, adapter.deadline.retries.limit.keys)
+    return 0 if given is None else given
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return type(value) is int and value >= 0
 
 
 def _is_managed_elsewhere(obj: dict[str, Any], deadline: FieldPath) -> bool:
@@ -150,8 +176,14 @@ def _is_managed_elsewhere(obj: dict[str, Any], deadline: FieldPath) -> bool:
 
 
 def run_started_at(obj: dict[str, Any], adapter: Adapter) -> str | None:
-    """Return the time from which that counts, as the status has it; None before."""
-    since = _status(obj, adapter.deadline.since) if adapter.deadline is not None else None
+    """Return the time from which the present run counts, as the status has it; None while there is none."""
+    rule = adapter.deadline
+    if rule is None:
+        return None
+    phase = _status(obj, rule.retries.phase) if rule.retries is not None else None
+    if rule.retries is not None and isinstance(phase, str) and phase in rule.retries.phases:
+        return None
+    since = _status(obj, rule.since)
     return since if isinstance(since, str) and since else None
 
 

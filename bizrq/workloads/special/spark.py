@@ -33,9 +33,12 @@ _BYTES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 _MEMORY = re.compile(r"([0-9]{1,12})(?:(b)|([kmgtp])b?)?", re.ASCII | re.IGNORECASE)
 _FACTOR = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,6})?", re.ASCII)
 _LEAST_OVERHEAD = 384
+_NAMESPACE = "spark.kubernetes.namespace"
 #: Settings that would override counts and sizes of the object.
 _OVERRIDES = re.compile(
-    r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor)"
+    r"spark\.(driver|executor)\.(memory|cores|instances|memoryOverhead|memoryOverheadFactor|minMemoryOverhead)"
+    # Older names of the same.
+    r"|spark\.yarn\.(driver|executor)\.memoryOverhead"
     r"|spark\.executor\.resource\..*|spark\.driver\.resource\..*|spark\.dynamicAllocation\..*"
     r"|spark\.kubernetes\.memoryOverheadFactor"
     r"|spark\.kubernetes\.(driver|executor)\.(request\.cores|limit\.cores|podTemplateFile)"
@@ -51,6 +54,10 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, namespace: str, lookup: Look
             raise malformed(
                 f"spec.sparkConf[{describe_value(key)}]", "cannot be counted: set it in driver and executor"
             )
+    if conf.get(_NAMESPACE, namespace) != namespace:
+        raise malformed(
+            f"spec.sparkConf[{_NAMESPACE}]", f"must be {namespace}: pods elsewhere would be of another object"
+        )
     driver, executor = expect_map(spec.get("driver"), "spec.driver"), expect_map(spec.get("executor"), "spec.executor")
     return [
         _pods("driver", 1, driver, spec, 0),

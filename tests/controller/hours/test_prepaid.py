@@ -7,7 +7,7 @@ from typing import Any
 from bizrq.api.group import GroupObject
 from bizrq.store.groups import GROUPS
 from tests.controller.conftest import Books
-from tests.support.objects import OF_KIND, Object, deployment, group, tfjob
+from tests.support.objects import OF_KIND, PODS, Object, deployment, group, raycluster, rayjob, tfjob
 
 HOURS = "cash/requests.nvidia.com/gpu"
 
@@ -61,6 +61,35 @@ async def test_pods_a_moment_before_their_job_says_that_it_began_leave_room_for_
         await books.client.replace(OF_KIND["TFJob"], begun, subresource="status")
         books.box.clock.advance(3598)
         await books.until("vision", lambda g: lien("18")(g) and g.status.used[HOURS] == "2")
+
+
+async def test_each_try_of_a_ray_job_may_take_all_of_its_time(books: Books) -> None:
+    """KubeRay counts the time of a retry anew, and has the start of the last run until then."""
+    async with books.controller():
+        await safe(books)
+        job = rayjob("train", "vision", 1)
+        job["spec"] |= {"activeDeadlineSeconds": 10 * 3600, "backoffLimit": 2}
+        [worker] = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+        worker["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 1}
+        job = await books.create(job)
+        await books.until("vision", lien("30"))
+        status = {"jobDeploymentStatus": "Running", "startTime": books.box.clock.stamp()}
+        job = await books.client.replace(OF_KIND["RayJob"], {**job, "status": status}, subresource="status")
+        cluster = raycluster("train-a", 1, job)
+        cluster = await books.create({**cluster, "spec": job["spec"]["rayClusterSpec"]})
+        await books.pod("train-0", cluster)
+        books.box.clock.advance(3 * 3600)
+        await books.until("vision", lambda g: lien("27")(g) and g.status.used[HOURS] == "3")
+        status |= {"jobDeploymentStatus": "Retrying", "failed": 1}
+        job = await books.client.replace(OF_KIND["RayJob"], {**job, "status": status}, subresource="status")
+        await books.ends("train-0")
+        await books.until("vision", lien("20"))
+        await books.remove(await books.client.get(PODS, "train-0", "default"))
+        status |= {"jobDeploymentStatus": "Running", "startTime": books.box.clock.stamp()}
+        await books.client.replace(OF_KIND["RayJob"], {**job, "status": status}, subresource="status")
+        await books.pod("train-1", cluster)
+        books.box.clock.advance(3600)
+        await books.until("vision", lambda g: lien("19")(g) and g.status.used[HOURS] == "4")
 
 
 async def test_what_nothing_bounds_is_told_and_is_taken_to_run_as_long_as_the_group_says(books: Books) -> None:
