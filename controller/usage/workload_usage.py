@@ -190,10 +190,15 @@ class UsageBuilder:
                 committed=remaining_commitment(found.cost, most, run.at - run_start(since, scheduled)),
             )
         # Without a start time, each of its pods may run as long.
+        outlasts = False
         ran: Resources = {}
         for pod in self._cluster.descendants.pods_of(obj):
             if pod.started is not None and pod.ended is None:
                 ran = add(ran, exact_cost(self._pod_cost(pod, obj), min(most, max(0, run.at - pod.started))))
+                outlasts = outlasts or run.at - pod.started > most
+        if own is None and outlasts:
+            # The group's maximum ends nothing.
+            unbounded.append(found.slot)
         return replace(found, max_cost=whole, committed=subtract_floor(exact_cost(found.cost, most), ran))
 
     def _pod_cost(self, pod: Pod, obj: Object) -> Resources:

@@ -32,6 +32,10 @@ def lien(amount: str) -> Any:
     return holds
 
 
+def is_unbounded(found: GroupObject) -> bool:
+    return any(c.type == "Unbounded" and c.status == "True" for c in found.status.conditions)
+
+
 async def test_what_a_job_may_still_cost_shrinks_as_its_hours_are_spent(books: Books) -> None:
     async with books.controller():
         await safe(books)
@@ -98,10 +102,24 @@ async def test_what_nothing_bounds_is_told_and_is_taken_to_run_as_long_as_the_gr
         web = deployment("web", "vision", 2)
         web["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 1}
         web = await books.create(web)
-        found = await books.until("vision", lambda g: any(c.type == "Unbounded" for c in g.status.conditions))
+        found = await books.until("vision", is_unbounded)
         [told] = [c for c in found.status.conditions if c.type == "Unbounded"]
         assert (
             told.message == "no maximum run time, so their card-hours are not guaranteed: deployments.apps/default/web"
         )
         await books.client.patch(GROUPS, "vision", {"spec": {"cash": {"maxRunTime": "12h"}}})
-        await books.until("vision", lien("24"))
+        await books.until("vision", lambda g: lien("24")(g) and not is_unbounded(g))
+
+
+async def test_what_outlasts_the_maximum_of_its_group_is_told(books: Books) -> None:
+    """Nobody ends it: its hours beyond are nobody's."""
+    async with books.controller():
+        await safe(books, maxRunTime="12h")
+        web = {**deployment("web", "vision", 1), "kind": "ReplicaSet"}
+        web["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 1}
+        web = await books.create(web)
+        await books.pod("web-0", web)
+        books.box.clock.advance(11 * 3600)
+        await books.until("vision", lambda g: lien("1")(g) and not is_unbounded(g))
+        books.box.clock.advance(2 * 3600)
+        await books.until("vision", lambda g: lien("")(g) and is_unbounded(g))
