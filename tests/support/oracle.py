@@ -28,7 +28,7 @@ from bizrq.builtin import builtin_registry
 from bizrq.kube.client import KubeClient, NotFound, Resource
 from bizrq.quota.account import Account
 from bizrq.quota.allowance import is_line, is_line_text, is_noted, without_lines
-from bizrq.quota.reservation import parse_reservation, reserved_total
+from bizrq.quota.reservation import reserved_total
 from bizrq.settings import settings
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import resource_of
@@ -51,6 +51,8 @@ REGISTRY = builtin_registry()
 CONFIG = settings({}).counting
 #: What stood there when the recording began: one moment, whatever the revisions of the objects are.
 LISTED = "LISTED"
+#: As many webhooks run side by side in any experiment.
+PROCESSES = 3
 #: The groups and every kind that is charged; a kind that is not installed has no objects.
 WATCHED = (GROUPS, *(resource_of(adapter) for adapter in REGISTRY.charged))
 
@@ -495,17 +497,15 @@ async def settled(client: KubeClient, names: Iterable[str], seconds: float = 60.
         await asyncio.sleep(0.05)
 
 
-def _is_empty_line(promise: str) -> bool:
-    """Whether it is an allowance that its process has used up, which nobody takes back: it would give no room."""
-    return is_line_text(promise) and not any(parse_reservation(promise).amount.values())
-
-
 def _unsettled(name: str, groups: dict[str, GroupObject]) -> list[str]:
     group = groups.get(name)
     if group is None or group.status.used is None:
         return [f"{name} is not counted"]
-    if promised := list(itertools.filterfalse(_is_empty_line, group.status.reservations)):
+    if promised := list(itertools.filterfalse(is_line_text, group.status.reservations)):
         return [f"{name} has {promised[0]}"]
+    # A process keeps its allowance while it runs.
+    if len(group.status.reservations) > PROCESSES:
+        return [f"{name} has {len(group.status.reservations)} allowances"]
     used = wire.parse_amounts(group, group.status.used)
     total = wire.parse_amounts(group, group.status.self_used)
     for child in groups.values():
