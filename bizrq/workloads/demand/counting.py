@@ -157,7 +157,9 @@ def _own_demand(
     shared: dict[Slot, Resources] = {}
     stated: frozenset[str] | None = None
     sets, unreadable = with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config)
-    check_size(pods.spec for pods in sets)
+    # What is stored runs, however large it is.
+    if payer is None:
+        check_size(pods.spec for pods in sets)
     for pods in sets:
         unreadable += grace_problem(pods.spec, pods.path)
         cost = pod_cost(pods.spec, pods.path, around.namespace, lookup)

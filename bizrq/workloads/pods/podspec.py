@@ -150,8 +150,9 @@ def _size(spec: Mapping[str, Any]) -> int:
         for each in _listed(spec, key):
             size += 1
             resources = map_at(each, "resources") if isinstance(each, dict) else {}
-            for part in ("requests", "limits"):
-                size += len(map_at(resources, part))
+            limits = map_at(resources, "limits")
+            # The API server gives a pod a request for each limit, and a template none.
+            size += len(limits) + len(limits.keys() | map_at(resources, "requests").keys())
     return size + _CLAIM_SIZE * len(_listed(spec, "resourceClaims"))
 
 

@@ -11,7 +11,7 @@ from bizrq.workloads.demand.counting import Demand, RoleDemand, adapter_of, besi
 from bizrq.workloads.labels import MODEL_LABELS
 from bizrq.workloads.lookup import DocumentLookup
 from bizrq.workloads.special.statefulset import BELOW_PARTITION, MAIN, shift_of_ordinals
-from tests.support.workload_language import CONFIG, Object, cost, count, deployment, template, tfjob, workload
+from tests.support.workload_language import CONFIG, Object, cost, count, deployment, refusal, template, tfjob, workload
 
 
 def beside(old: Object, new: Object, shift: int = 0) -> Resources:
@@ -108,3 +108,22 @@ def test_a_claim_template_that_is_gone_costs_nothing_and_the_rest_stays():
     pod = a_pod("cpu=1")
     pod["spec"]["resourceClaims"] = [{"name": "d", "resourceClaimTemplateName": "gone"}]
     assert at_least(pod, deployment(1, "")) == cost("cpu=1")
+
+
+@pytest.mark.parametrize("claims", [0, 300])
+def test_a_stored_pod_costs_what_it_asks_for_however_much_it_names(claims: int):
+    """Where a person writes it, it is too much to count."""
+    pod = a_pod("cpu=1")
+    pod["spec"]["resourceClaims"] = [{"name": f"c{n}", "resourceClaimName": "gone"} for n in range(claims)]
+    names = {} if claims else {f"a.b/c{n}": "0" for n in range(30_000)}
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1", **names}
+    assert "no more than 25000 can be counted" in refusal(pod)
+    assert at_least(pod, deployment(1, "")) == cost("cpu=1")
+
+
+def test_each_limit_of_a_template_counts_as_a_request_too():
+    """The API server gives pods requests that equal their limits."""
+    made = deployment(1, "cpu=1")
+    container = made["spec"]["template"]["spec"]["containers"][0]
+    container["resources"]["limits"] = {f"a.b/c{n}": "0" for n in range(13_000)}
+    assert "no more than 25000 can be counted" in refusal(made)
