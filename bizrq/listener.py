@@ -60,10 +60,12 @@ class PortBounds:
 
     #: Connections, those in their handshake included.
     connections: int = 1024
-    #: Bytes of requests that are not answered yet.
-    bytes: int = 32 * 1024 * 1024
+    #: Bytes of requests that are not answered yet. Large bodies get half of them, and wait for one another.
+    bytes: int = 48 * 1024 * 1024
     #: The largest body.
     body_bytes: int = 8 * 1024 * 1024
+    #: A body from this size on is large.
+    large_bytes: int = 65_536
     #: The largest header, its name included.
     header_bytes: int = 8190
     handshake: float = 5.0
@@ -79,6 +81,29 @@ class PortBounds:
     grace: float = 0.25
     #: For the rest of a body that was refused unread.
     rest: float = 2.0
+    #: A large body gets so long while others wait for its room, and so long without a further byte.
+    arrival: float = 3.0
+    stall: float = 0.5
+
+
+class BodyUnread(web.HTTPException):
+    """A body that is not read. `head` is its beginning."""
+
+    status_code = HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, head: bytes, text: str) -> None:
+        super().__init__(text=text)
+        self.head = head
+
+
+class BodyTooLarge(BodyUnread):
+    """A body of more than `PortBounds.body_bytes`."""
+
+    status_code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class NoRoomForBody(BodyUnread):
+    """A large body for which others left no room in time."""
 
 
 class _Stage(StrEnum):
@@ -174,6 +199,7 @@ class Listener:
         }
         self._room = self.bounds.connections
         self.held = 0
+        self._large = _LargeBodies(self.bounds.bytes // 2)
         #: Of connections that wait for their handshake.
         self._turns: list[asyncio.Future[None]] = []
         self._sockets: list[socket.socket] = []
@@ -227,17 +253,26 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def body(self, request: web.Request) -> bytes:
-        """Return the body. Raises HTTPRequestEntityTooLarge, ConnectionError if the connection ends before."""
-        most = self.bounds.body_bytes
-        if (request.content_length or 0) > most:
-            raise web.HTTPRequestEntityTooLarge(most, request.content_length or 0)
+    async def body(self, request: web.Request, patience: float = math.inf) -> bytes:
+        """Return the body. One that is large waits for room, for `patience` seconds at most.
+
+        Raises BodyTooLarge, NoRoomForBody, ConnectionError if the connection ends before.
+        """
+        most, length = self.bounds.body_bytes, request.content_length or 0
+        connection = self._connection(request)
         body = bytearray()
         try:
+            if length > most:
+                raise BodyTooLarge(await request.content.readany(), f"a body has at most {most} bytes, not {length}")
+            if length >= self.bounds.large_bytes and connection is not None:
+                # aiohttp reads no more than its buffer takes of what nobody has asked for yet.
+                if not await self._large.enter(connection, length, patience):
+                    raise NoRoomForBody(await request.content.readany(), "too many large requests are under way")
+                connection.enter(_Stage.BODY)
             while chunk := await request.content.readany():
                 body += chunk
                 if len(body) > most:
-                    raise web.HTTPRequestEntityTooLarge(most, len(body))
+                    raise BodyTooLarge(bytes(body[: self.bounds.large_bytes]), f"a body has at most {most} bytes")
             whole = bytes(body)
         except web.RequestPayloadError as error:
             raise ConnectionResetError("the body is not complete") from error
@@ -339,18 +374,19 @@ class Listener:
     def hold(self, connection: _Connection, count: int) -> None:
         """Count bytes of a request. Beyond the bound, cut the sender that is there for longest with an average amount.
 
-        So a review of usual size stays, however many others began long ago.
+        So a review of usual size stays, however many others began long ago, and so do the large ones that have room.
         """
         connection.held += count
         self.held += count
         while self.held > self.bounds.bytes:
-            sending = [each for each in self._owing if each.held] or [connection]
+            sending = [each for each in self._owing if each.held and each not in self._large] or [connection]
             share = sum(each.held for each in sending) / len(sending)
             next(each for each in sending if each.held >= share).cut("bytes")
 
     def release(self, connection: _Connection) -> None:
         self.held -= connection.held
         connection.held = 0
+        self._large.leave(connection)
 
     def place(self, connection: _Connection) -> None:
         """Put a connection at the end of those that do the same."""
@@ -369,7 +405,66 @@ class Listener:
         now = loop.time()
         for connection in [c for those in (self._owing, self._others) for c in those if c.until <= now]:
             connection.cut(connection.stage)
+        if self._large.is_awaited:
+            for connection in [c for c in self._owing if c in self._large and c.stalls(now)]:
+                connection.cut("large")
         self._timer = loop.call_later(_LOOK, self._look) if self.connections else None
+
+
+class _LargeBodies:
+    """The large bodies that are read or answered: together within a bound. Of the others the newest is the next.
+
+    So nobody waits behind many that stall.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sizes: dict[_Connection, int] = {}
+        self._waiting: OrderedDict[_Connection, tuple[int, asyncio.Future[bool]]] = OrderedDict()
+
+    def __contains__(self, connection: _Connection) -> bool:
+        return connection in self._sizes
+
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._waiting)
+
+    async def enter(self, connection: _Connection, size: int, patience: float) -> bool:
+        """Wait until there is room for a body, and take it. Return False where there was none in time.
+
+        Raises ConnectionError where the connection ends before.
+        """
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[connection] = size, answer
+        self._let_in()
+        try:
+            async with asyncio.timeout(patience if patience < math.inf else None):
+                has_room = await answer
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.pop(connection, None)
+        if not has_room:
+            raise ConnectionResetError("the connection is gone")
+        return True
+
+    def leave(self, connection: _Connection) -> None:
+        """Give the room of a body back, or its place among those that wait."""
+        _, waits = self._waiting.pop(connection, (0, None))
+        if waits is not None and not waits.done():
+            waits.set_result(False)
+        if self._sizes.pop(connection, None) is not None or waits is not None:
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            connection, (size, answer) = next(reversed(self._waiting.items()))
+            if self._sizes and sum(self._sizes.values()) + size > self._most:
+                break
+            del self._waiting[connection]
+            if not answer.done():
+                self._sizes[connection] = size
+                answer.set_result(True)
 
 
 class _Connection(asyncio.Protocol):
@@ -382,6 +477,7 @@ class _Connection(asyncio.Protocol):
         "_last",
         "_listener",
         "_most",
+        "_moved",
         "_transport",
         "held",
         "opening",
@@ -404,6 +500,13 @@ class _Connection(asyncio.Protocol):
         self._head, self._last = 0, b""
         #: Bytes of the whole request, once its headers are known.
         self._most = math.inf
+        #: The time of its last bytes.
+        self._moved = 0.0
+
+    def stalls(self, now: float) -> bool:
+        """Return True for a body that takes too long, or of which nothing comes any more."""
+        bounds = self._listener.bounds
+        return self.since + bounds.arrival <= now or max(self.since, self._moved) + bounds.stall <= now
 
     def enter(self, stage: _Stage) -> None:
         if self.stage is _Stage.ENDED:
@@ -465,6 +568,7 @@ class _Connection(asyncio.Protocol):
             self.cut("ahead")
             return
         if self.stage is not _Stage.REST:
+            self._moved = asyncio.get_running_loop().time()
             self._listener.hold(self, len(data))
         if self.stage is _Stage.HEADERS and not self._head:
             self._look_for_head(data)

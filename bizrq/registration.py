@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -154,6 +154,11 @@ GROUP_CHANGED = (
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
 _NOT_BY_KUBERNETES = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
+#: People, and the service accounts of the namespace that they write to, which are theirs.
+_PEOPLE = (
+    "(!request.userInfo.username.startsWith('system:') || (has(request.userInfo.groups) && "
+    "'system:serviceaccounts:' + request.namespace in request.userInfo.groups))"
+)
 _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 _REQUIRED = {"key": REQUIRED, "operator": "In", "values": ["true"]}
@@ -420,7 +425,7 @@ def _kinds_that_grow(registry: Registry) -> set[tuple[str, str]]:
 def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review children that may leave the owner that pays for them, whatever their labels.
 
-    Fails open: the recount counts what is left to the group that paid.
+    Fails open for operators: the recount counts what is left to the group that paid.
     """
     if not registry.made:
         return []
@@ -429,7 +434,7 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "may-leave", "expression": MAY_LEAVE},
         {"name": "made-by-what-pays", "expression": _owned("oldObject", registry.makers)},
     ]
-    return [Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)]
+    return _closed_for_people(Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True))
 
 
 def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
@@ -478,20 +483,23 @@ def _edited(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review what somebody edits of the kinds that workloads make, as for `/scale`.
 
     A workload may pay for such an object, or one that has left it behind, and nothing in the object says so. Few have a
-    label of their own. Fails open: the recount counts what they ask for.
+    label of their own. Fails open for operators: the recount counts what they ask for.
     """
     rules = [_updated(each) for each in registry.made if each.group_kind != POD]
     if not rules:
         return []
     conditions = [_SPEC_CHANGED, _NOT_BY_KUBERNETES]
-    return [Webhook("edited", WORKLOADS, rules, conditions, [*managed, _UNLABELLED], [_UNLABELLED], fails_open=True)]
+    namespaces = [*managed, _UNLABELLED]
+    webhook = Webhook("edited", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)
+    makers = (*registry.makers, *registry.passing)
+    return _closed_for_people(webhook, {"name": "made-by-what-pays", "expression": _owned("oldObject", makers)})
 
 
 def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     """Review what is added below a workload that pays: a child that somebody makes, or an object that gets an owner.
 
-    Few of these have a label of their own, and the group of their owner pays for them. Fails open: the recount counts
-    what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
+    Few of these have a label of their own, and the group of their owner pays for them. Fails open for operators: the
+    recount counts what they ask for. In other namespaces, and of the kinds in `grown`, all of them are reviewed anyway.
     """
     grown = _kinds_that_grow(registry)
     rules = [_written(each) for each in registry.made if each.group_kind not in grown]
@@ -505,7 +513,25 @@ def _added(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "new-there", "expression": f"request.operation == 'CREATE' || !({_owned('oldObject', makers)})"},
     ]
     namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]
-    return [Webhook("added", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)]
+    return _closed_for_people(
+        Webhook("added", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)
+    )
+
+
+def _closed_for_people(webhook: Webhook, *more: Object) -> list[Webhook]:
+    """Return two entries of a webhook that fails open: for people, where `more` conditions hold, it fails closed.
+
+    They could have the API server and this process so busy that no answer comes in time.
+    """
+    by_people = [*more, {"name": "by-people", "expression": _PEOPLE}]
+    both = " && ".join(f"({each['expression']})" for each in by_people)
+    by_others = {"name": "not-by-people", "expression": f"!({both})"}
+    return [
+        replace(
+            webhook, name=f"{webhook.name}-by-people", conditions=[*webhook.conditions, *by_people], fails_open=False
+        ),
+        replace(webhook, conditions=[*webhook.conditions, by_others]),
+    ]
 
 
 def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:

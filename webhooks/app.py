@@ -21,9 +21,9 @@ from bizrq.api import review
 from bizrq.api.review import MalformedReview, Request
 from bizrq.kube.client import KubeClient
 from bizrq.kube.informer import Informer, log_absent, not_synced
-from bizrq.listener import Listener, PortBounds, peer_of
+from bizrq.listener import BodyTooLarge, BodyUnread, Listener, NoRoomForBody, PortBounds, peer_of
 from bizrq.probe import is_refused_probe
-from bizrq.quota.verdict import Denied, Verdict
+from bizrq.quota.verdict import Denied, Reason, Verdict
 from bizrq.settings import Settings
 from bizrq.store.access import SubjectAccessReviewer
 from bizrq.store.groups import GroupStore
@@ -51,6 +51,11 @@ log = structlog.get_logger(__name__)
 _DEFAULT_TIMEOUT = 10.0
 #: The most of these that the network gets, in seconds.
 _TRAVEL = 2.0
+#: Seconds that remain to decide a review that waited for large ones, and how many of those are decided at once.
+_TO_DECIDE = 1.5
+_LARGE_AT_ONCE = 2
+#: The bytes of a review in which its uid stands.
+_HEAD_BYTES = 512
 #: The least time that a process that ends has to hand its allowances back, in seconds.
 _HAND_BACK = 5.0
 #: Seconds between two log lines about reviews of strangers.
@@ -116,6 +121,8 @@ class Webhooks:
         )
         self._disclosure = Disclosure(reviewer, clock, settings.controllers)
         self._pacer = ConnectionPacer(clock)
+        #: Large reviews are counted a few at a time: each takes the time of many small ones.
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._draining = False
         self._registered = RegisteredPaths(client, self._handlers, self.store.values, clock=clock)
         self._listener = Listener(self.app(), bounds or PortBounds(body_bytes=review.MAX_BODY))
@@ -186,10 +193,7 @@ class Webhooks:
             connection = http.transport
             if not self._is_known(name, http):
                 return web.Response(status=401, text="a review needs the client certificate of the API server")
-            body = await self._listener.body(http)
-            if connection is not None:
-                self._pacer.received(peer, connection)
-            response = await self._answer(name, handler, body, deadline)
+            response = await self._respond(name, handler, http, deadline)
             if connection is not None:
                 await self._pacer.wait(peer, connection, deadline.at)
             if self._is_outdated(http):
@@ -197,6 +201,44 @@ class Webhooks:
             return response
 
         return handle
+
+    async def _respond(self, name: str, handler: Handler, http: web.Request, deadline: Deadline) -> web.Response:
+        """Return the answer to a review: a refusal where it is too large, or where other large ones leave no time.
+
+        An entry that fails open would let pass what gets no answer.
+        """
+        try:
+            body = await self._listener.body(http, self._patience(deadline))
+        except BodyUnread as unread:
+            if not (uid := review.uid_of(unread.head)):
+                raise
+            return self._unread(name, uid, unread)
+        if (connection := http.transport) is not None:
+            self._pacer.received(peer_of(http), connection)
+        if len(body) < self._listener.bounds.large_bytes:
+            return await self._answer(name, handler, body, deadline)
+        try:
+            async with asyncio.timeout(self._patience(deadline)):
+                await self._large.acquire()
+        except TimeoutError:
+            unread = NoRoomForBody(body[:_HEAD_BYTES], "too many large reviews are under way")
+            if not (uid := review.uid_of(unread.head)):
+                raise unread from None
+            return self._unread(name, uid, unread)
+        try:
+            return await self._answer(name, handler, body, deadline)
+        finally:
+            self._large.release()
+
+    def _patience(self, deadline: Deadline) -> float:
+        return max(0.0, deadline.seconds_left() - _TO_DECIDE)
+
+    def _unread(self, name: str, uid: str, unread: BodyUnread) -> web.Response:
+        reason = Reason.MALFORMED if isinstance(unread, BodyTooLarge) else Reason.TIMEOUT
+        REVIEWS.labels(name, str(reason)).inc()
+        hint = "make the object smaller" if reason is Reason.MALFORMED else "try again"
+        log.info("review refused unread", webhook=name, uid=uid, reason=str(reason))
+        return _json(review.denied(uid, Denied(reason, f"bizrq cannot review this: {unread.text}; {hint}")))
 
     def _is_known(self, name: str, http: web.Request) -> bool:
         """Return whether the peer may send reviews."""

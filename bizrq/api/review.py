@@ -7,6 +7,7 @@ The texts of an answer go to terminals, and have names and values from the revie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ import msgspec
 from bizrq.quota.verdict import Denied
 from bizrq.units.text import is_segment, one_line
 
-#: A request body may have this many bytes: etcd's default bound for one object is 1.5 MiB, a review carries two.
-MAX_BODY = 8 * 1024 * 1024
+#: A request body may have this many bytes: of one object as large as etcd takes by default, 1.5 MiB, in which a review
+#: has six bytes for each character like "<", and each short field has its name.
+MAX_BODY = 13 * 1024 * 1024
 
 
 class MalformedReview(ValueError):
@@ -86,6 +88,7 @@ _uid_decoder = msgspec.json.Decoder(_UidReview)
 _encoder = msgspec.json.Encoder()
 #: Text that is no UTF-8 is found only where a string is made of it, and comes as an error of its own.
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_HEAD = re.compile(rb'\s*\{[^{}]*"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z]{1,64})"')
 _OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
@@ -106,6 +109,15 @@ def decode(body: bytes) -> Request:
         if not is_segment(name):
             raise MalformedReview(f"request.{field} {name[:80]!r} is no name of an object", found.uid)
     return found
+
+
+def uid_of(head: bytes) -> str:
+    """Return the uid of a review of which only the beginning is known, "" where that does not have it.
+
+    An API server writes it first in the request.
+    """
+    match = _HEAD.match(head)
+    return match[1].decode() if match else ""
 
 
 def _uid(body: bytes) -> str:

@@ -6,6 +6,7 @@ The tenant's object is as large as an API server takes it. The webhook is a proc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -100,6 +101,43 @@ async def test_somebody_else_is_answered_meanwhile(tenant: Tenant, client: KubeC
     told = await sent
     assert error is None, f"refused after {took:.1f} s: {error}; the tenant's: {told}"
     assert took < PATIENCE, f"answered after {took:.1f} s; the tenant's: {told}"
+
+
+async def test_many_at_once_leave_small_ones_their_time(tenant: Tenant, client: KubeClient, unique: str) -> None:
+    """Sixty dry runs of a change that is slow to count. They may be told to try again."""
+    other = f"{tenant.name}-{unique}"
+    await client.create(GROUPS, group(other, cpu="4"))
+    await counted(client, other)
+    owner = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 1))
+    made = web(tenant, 0, name="big", app="big")
+    [container] = made["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] |= {f"a.b/c{number}": "1" for number in range(12_000)}
+    await tenant.create(DEPLOYMENTS, made)
+
+    async def send(number: int) -> None:
+        change = {"spec": {"template": {"metadata": {"annotations": {"x": str(number)}}}}}
+        with contextlib.suppress(ApiError, Unreachable):
+            await tenant.client.patch(DEPLOYMENTS, "big", change, namespace=tenant.name, dry_run=True)
+
+    async def add(number: int) -> ApiError | None:
+        child = pod(tenant, f"large{number}", label=None, app="x")
+        child["spec"]["containers"][0]["resources"] = {part: {"cpu": "10"} for part in ("requests", "limits")}
+        try:
+            await tenant.create(PODS, owned(child, "ReplicaSet", "rs", owner["metadata"]["uid"]))
+        except ApiError as error:
+            # An API server that is too busy to wait for the answer says that the call failed.
+            return error
+        return None
+
+    flood = [asyncio.create_task(send(number)) for number in range(60)]
+    await asyncio.sleep(3)
+    small: Any = deployment("web", other, 1, namespace="default")
+    refused, *children = await asyncio.gather(
+        attempt(client.create(DEPLOYMENTS, small, dry_run=True)), *(add(number) for number in range(3))
+    )
+    await asyncio.gather(*flood)
+    assert refused is None
+    assert None not in children
 
 
 async def test_what_fails_open_is_not_admitted_meanwhile(tenant: Tenant) -> None:

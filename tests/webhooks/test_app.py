@@ -18,7 +18,7 @@ from bizrq.kube.client import KubeClient
 from bizrq.settings import settings
 from tests.support import hostile
 from tests.support.objects import OF_KIND, deployment, group
-from tests.webhooks.conftest import Api, Hooks
+from tests.webhooks.conftest import Api, Hooks, message
 from webhooks.app import Webhooks
 
 
@@ -108,17 +108,28 @@ async def test_no_uid_is_400_and_a_uid_is_answered_under_it(hooks: Hooks) -> Non
     assert (response["uid"], response["allowed"], response["status"]["code"]) == ("u7", False, 400)
 
 
-async def test_a_body_over_eight_mebibytes_is_refused_unread_and_one_below_is_decided(api: Api, hooks: Hooks) -> None:
+async def test_a_body_over_thirteen_mebibytes_is_refused_unread_and_one_below_is_decided(
+    api: Api, hooks: Hooks
+) -> None:
+    """An entry that fails open would let pass what gets no answer, so the answer is one to the review."""
     await api.group("nlp", cpu="10")
-    for size, status in ((review.MAX_BODY + 1, 413), (3 * review.MAX_BODY, 413), (review.MAX_BODY - 100_000, 200)):
+    for size in (review.MAX_BODY + 1, 3 * review.MAX_BODY, review.MAX_BODY - 100_000):
         obj = deployment("web", "nlp", 1)
         obj["metadata"]["annotations"] = {"padding": "x" * (size - 2000)}
         body = json.dumps(a_review(obj)).encode()
         body += b" " * (size - len(body))
         async with hooks.session.post("/validate/workloads", data=io.BytesIO(body)) as answer:
-            assert answer.status == status, size
-            if status == 200:
-                assert (await answer.json())["response"]["allowed"]
+            assert answer.status == 200, size
+            response = (await answer.json())["response"]
+            assert response["uid"] == a_review(obj)["request"]["uid"]
+            assert response["allowed"] is (size < review.MAX_BODY)
+            if size > review.MAX_BODY:
+                assert message(response) == (
+                    f"bizrq cannot review this: a body has at most {review.MAX_BODY} bytes, not {size}; "
+                    "make the object smaller"
+                )
+    async with hooks.session.post("/validate/workloads", data=io.BytesIO(b" " * (review.MAX_BODY + 1))) as answer:
+        assert answer.status == 413
     await hooks.ready()
 
 

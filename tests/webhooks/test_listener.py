@@ -90,6 +90,9 @@ async def port(
     async def echo(request: web.Request) -> web.Response:
         return web.Response(body=await listener.body(request))
 
+    async def hurried(request: web.Request) -> web.Response:
+        return web.Response(body=await listener.body(request, 0.3))
+
     async def wait(request: web.Request) -> web.Response:
         body = await listener.body(request)
         arrived.append(body)
@@ -99,6 +102,7 @@ async def port(
     app = web.Application(client_max_size=100_000_000)
     app.router.add_post("/echo", echo)
     app.router.add_post("/wait", wait)
+    app.router.add_post("/hurried", hurried)
     listener = Listener(app, bounds)
     number = await listener.start("127.0.0.1", 0, tls)
     try:
@@ -222,6 +226,48 @@ async def test_requests_that_arrived_are_not_cut_for_new_ones() -> None:
         for reader, writer in waiting:
             assert b"hi" in await reader.readuntil(b"hi")
             writer.close()
+
+
+def large(path: str, size: int = 400_000) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+
+
+async def test_large_bodies_wait_for_one_another_and_none_is_cut() -> None:
+    """Two of them have room. A small one passes them."""
+    async with port(PortBounds(bytes=2_000_000)) as at:
+        opened = [await at.open(large("/wait"), b"x" * 400_000) for _ in range(4)]
+        await eventually(_is(lambda: len(at.arrived) == 2), 5, "two have arrived")
+        await asyncio.sleep(0.3)
+        assert len(at.arrived) == 2
+        assert await at.echo() == b"hello"
+        at.go.set()
+        for reader, writer in opened:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.close()
+        assert len(at.arrived) == 4
+
+
+async def test_a_large_body_without_room_in_time_is_answered() -> None:
+    async with port(PortBounds(bytes=2_000_000)) as at:
+        opened = [await at.open(large("/wait"), b"x" * 400_000) for _ in range(2)]
+        await eventually(_is(lambda: len(at.arrived) == 2), 5, "two have arrived")
+        opened.append(await at.open(large("/hurried"), b"x" * 400_000))
+        assert (await opened[-1][0].readline()).startswith(b"HTTP/1.1 503")
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_large_body_that_stalls_gives_way_to_those_that_wait() -> None:
+    async with port(PortBounds(bytes=2_000_000)) as at:
+        stalled = [await at.open(large("/echo"), b"x") for _ in range(9)]
+        await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reader, writer = await at.open(large("/echo"), b"x" * 400_000)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert loop.time() - began < 3
+        for _, each in (*stalled, (reader, writer)):
+            each.close()
 
 
 async def test_stalled_bodies_hold_no_more_than_the_budget() -> None:
