@@ -103,8 +103,35 @@ async def test_somebody_else_is_answered_meanwhile(tenant: Tenant, client: KubeC
     assert took < PATIENCE, f"answered after {took:.1f} s; the tenant's: {told}"
 
 
+async def test_what_fails_open_is_not_admitted_meanwhile(tenant: Tenant) -> None:
+    """A pod without a label below the tenant's own ReplicaSet: its review fails open, and ends after ten seconds."""
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 1))
+    child = pod(tenant, "large", label=None, app="x")
+    child["spec"]["containers"][0]["resources"] = {part: {"cpu": "10"} for part in ("requests", "limits")}
+    child = owned(child, "ReplicaSet", "rs", made["metadata"]["uid"])
+    refused = await attempt(tenant.create(PODS, child))
+    assert refused is not None
+    assert "exceeded quota" in refused.message
+    heavy = asyncio.create_task(_sent(tenant))
+    await asyncio.sleep(1)
+    refused = await attempt(tenant.create(PODS, child))
+    told = await heavy
+    assert refused is not None, f"a pod of 10 cores is there, in a group of 4; the review beside it: {told}"
+
+
+async def _sent(tenant: Tenant) -> str:
+    try:
+        await tenant.client.create(DAEMONSETS, many_terms(tenant), dry_run=True, timeout=60)
+    except (ApiError, Unreachable) as error:
+        return str(error)[:200]
+    return "yes"
+
+
 async def test_many_at_once_leave_small_ones_their_time(tenant: Tenant, client: KubeClient, unique: str) -> None:
-    """Sixty dry runs of a change that is slow to count. They may be told to try again."""
+    """Sixty dry runs of a change that is slow to count. They may be told to try again.
+
+    The last test of the module: the API server keeps spare connections, which the port cuts after a while.
+    """
     other = f"{tenant.name}-{unique}"
     await client.create(GROUPS, group(other, cpu="4"))
     await counted(client, other)
@@ -138,27 +165,3 @@ async def test_many_at_once_leave_small_ones_their_time(tenant: Tenant, client: 
     await asyncio.gather(*flood)
     assert refused is None
     assert None not in children
-
-
-async def test_what_fails_open_is_not_admitted_meanwhile(tenant: Tenant) -> None:
-    """A pod without a label below the tenant's own ReplicaSet: its review fails open, and ends after ten seconds."""
-    made = await tenant.create(REPLICASETS, replica_set(tenant, "rs", 1))
-    child = pod(tenant, "large", label=None, app="x")
-    child["spec"]["containers"][0]["resources"] = {part: {"cpu": "10"} for part in ("requests", "limits")}
-    child = owned(child, "ReplicaSet", "rs", made["metadata"]["uid"])
-    refused = await attempt(tenant.create(PODS, child))
-    assert refused is not None
-    assert "exceeded quota" in refused.message
-    heavy = asyncio.create_task(_sent(tenant))
-    await asyncio.sleep(1)
-    refused = await attempt(tenant.create(PODS, child))
-    told = await heavy
-    assert refused is not None, f"a pod of 10 cores is there, in a group of 4; the review beside it: {told}"
-
-
-async def _sent(tenant: Tenant) -> str:
-    try:
-        await tenant.client.create(DAEMONSETS, many_terms(tenant), dry_run=True, timeout=60)
-    except (ApiError, Unreachable) as error:
-        return str(error)[:200]
-    return "yes"
