@@ -22,7 +22,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from bizrq.api.group import GroupUnreadable
 from bizrq.figures.errors import NoAnswer
 from bizrq.kube.client import ApiError, ConfigError, Unauthorized, Unreachable
-from bizrq.listener import Listener, PortBounds
+from bizrq.listener import BodyTooLarge, Listener, PortBounds
 from bizrq.settings import Settings
 from web import assets, guard, metrics
 from web.credentials import session
@@ -195,7 +195,7 @@ class Web:
             return self._failed(Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)))
         except GroupUnreadable as error:
             return self._failed(unreadable(error))
-        except web.HTTPRequestEntityTooLarge:
+        except BodyTooLarge:
             return self._failed(_too_large())
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
             raise
