@@ -253,8 +253,8 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def body(self, request: web.Request, patience: float = math.inf) -> bytes:
-        """Return the body. One that is large waits for room, for `patience` seconds at most.
+    async def body(self, request: web.Request, patience: float | None = None) -> bytes:
+        """Return the body. One that is large waits for room, for `patience` seconds at most; None is for ever.
 
         Raises BodyTooLarge, NoRoomForBody, ConnectionError if the connection ends before.
         """
@@ -420,7 +420,7 @@ class _LargeBodies:
     def __init__(self, most: int) -> None:
         self._most = most
         self._sizes: dict[_Connection, int] = {}
-        self._waiting: OrderedDict[_Connection, tuple[int, asyncio.Future[bool]]] = OrderedDict()
+        self._waiting: dict[_Connection, tuple[int, asyncio.Future[bool]]] = {}
 
     def __contains__(self, connection: _Connection) -> bool:
         return connection in self._sizes
@@ -429,7 +429,7 @@ class _LargeBodies:
     def is_awaited(self) -> bool:
         return bool(self._waiting)
 
-    async def enter(self, connection: _Connection, size: int, patience: float) -> bool:
+    async def enter(self, connection: _Connection, size: int, patience: float | None) -> bool:
         """Wait until there is room for a body, and take it. Return False where there was none in time.
 
         Raises ConnectionError where the connection ends before.
@@ -438,7 +438,7 @@ class _LargeBodies:
         self._waiting[connection] = size, answer
         self._let_in()
         try:
-            async with asyncio.timeout(patience if patience < math.inf else None):
+            async with asyncio.timeout(patience):
                 has_room = await answer
         except TimeoutError:
             return False

@@ -11,7 +11,8 @@ import math
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -209,24 +210,28 @@ class Webhooks:
         """
         try:
             body = await self._listener.body(http, self._patience(deadline))
+            if (connection := http.transport) is not None:
+                self._pacer.received(peer_of(http), connection)
+            async with self._turn(body, deadline):
+                return await self._answer(name, handler, body, deadline)
         except BodyUnread as unread:
             if not (uid := review.uid_of(unread.head)):
                 raise
             return self._unread(name, uid, unread)
-        if (connection := http.transport) is not None:
-            self._pacer.received(peer_of(http), connection)
+
+    @asynccontextmanager
+    async def _turn(self, body: bytes, deadline: Deadline) -> AsyncIterator[None]:
+        """Wait until a review may be decided: a large one has few at its side. Raises NoRoomForBody."""
         if len(body) < self._listener.bounds.large_bytes:
-            return await self._answer(name, handler, body, deadline)
+            yield
+            return
         try:
             async with asyncio.timeout(self._patience(deadline)):
                 await self._large.acquire()
         except TimeoutError:
-            unread = NoRoomForBody(body[:_HEAD_BYTES], "too many large reviews are under way")
-            if not (uid := review.uid_of(unread.head)):
-                raise unread from None
-            return self._unread(name, uid, unread)
+            raise NoRoomForBody(body[:_HEAD_BYTES], "too many large reviews are under way") from None
         try:
-            return await self._answer(name, handler, body, deadline)
+            yield
         finally:
             self._large.release()
 

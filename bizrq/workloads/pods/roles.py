@@ -95,7 +95,7 @@ class _Scope:
 def has_ended(obj: dict[str, Any], adapter: Adapter) -> bool:
     """Return True if the status says that the workload is over. A malformed status says nothing."""
     finished = adapter.finished_when
-    if finished is None or not (_has_condition(obj, finished) or _has_phase(obj, finished)):
+    if finished is None or not (_has_condition(obj, finished) or _has_phase(obj, finished.phase, finished.phases)):
         return False
     return finished.unless is None or _status(obj, finished.unless.at) != finished.unless.value
 
@@ -120,11 +120,9 @@ def _has_condition(obj: dict[str, Any], finished: FinishedRule) -> bool:
     )
 
 
-def _has_phase(obj: dict[str, Any], finished: FinishedRule) -> bool:
-    if finished.phase is None:
-        return False
-    phase = _status(obj, finished.phase)
-    return isinstance(phase, str) and phase in finished.phases
+def _has_phase(obj: dict[str, Any], place: FieldPath | None, phases: frozenset[str]) -> bool:
+    phase = _status(obj, place) if place is not None else None
+    return isinstance(phase, str) and phase in phases
 
 
 def _status(obj: dict[str, Any], place: FieldPath) -> Any:
@@ -178,10 +176,7 @@ def _is_managed_elsewhere(obj: dict[str, Any], deadline: FieldPath) -> bool:
 def run_started_at(obj: dict[str, Any], adapter: Adapter) -> str | None:
     """Return the time from which the present run counts, as the status has it; None while there is none."""
     rule = adapter.deadline
-    if rule is None:
-        return None
-    phase = _status(obj, rule.retries.phase) if rule.retries is not None else None
-    if rule.retries is not None and isinstance(phase, str) and phase in rule.retries.phases:
+    if rule is None or (rule.retries is not None and _has_phase(obj, rule.retries.phase, rule.retries.phases)):
         return None
     since = _status(obj, rule.since)
     return since if isinstance(since, str) and since else None
