@@ -159,7 +159,7 @@ class PodCharges:
 
         The others end as nobody's: the group has admitted none of them.
         """
-        unpaid, makers = self._cluster.unpaid_pods, [path[-1][1] for path in below.makers]
+        unpaid, makers = self._cluster.unpaid, [path[-1][1] for path in below.makers]
         if not any(unpaid.of(maker["metadata"]["uid"]) for maker in makers):
             return
         pods = [pod for maker in makers for pod in self._cluster.descendants.pods_made_by(maker)]
@@ -215,7 +215,7 @@ class PodCharges:
         """
         pods, made = self._cluster.descendants, path[-1][1]
         classes: dict[object, list[Any]] = {}
-        unpaid = self._cluster.unpaid_pods
+        unpaid = self._cluster.unpaid
         for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if by_age else pods.grouped_pods_made_by(made):
             if pod.phase in TERMINAL:
                 continue

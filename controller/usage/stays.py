@@ -267,7 +267,7 @@ class Stays:
             # Only the move out of the group shows that the one into it was stored.
             made_for = (name,) if departure.may_be_lost else (None, name)
             for pod in self._pods_of(name, uid, departure):
-                is_decided = pod.uid in self._cluster.unpaid_pods or self._cluster.ownership.has_stayed(pod.plain())
+                is_decided = pod.uid in self._cluster.unpaid or self._cluster.ownership.has_stayed(pod.plain())
                 if is_decided or self._group_of(pod) not in made_for:
                     continue
                 is_direct = pod.owner is not None and pod.owner.uid == uid and not departure.was_left

@@ -21,7 +21,7 @@ from bizrq.workloads.lookup import ALL_NODES, OverlayLookup, reference_of
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
-from bizrq.workloads.ownership.payers import anywhere, paid_by, place_of
+from bizrq.workloads.ownership.payers import PayerReason, anywhere, paid_by, place_of
 from controller.watch.awaited import AwaitedWrites
 from controller.watch.deletions import Deletions
 from controller.watch.descendants import Descendants
@@ -35,7 +35,7 @@ from controller.watch.placement import Placements
 from controller.watch.pods import Pod
 from controller.watch.releases import ReleaseTracker
 from controller.watch.remembered import RememberedPayers
-from controller.watch.unpaid_pods import UnpaidPods
+from controller.watch.unpaid import Unpaid
 from controller.watch.vanished import VanishedPods
 
 log = structlog.get_logger(__name__)
@@ -77,7 +77,7 @@ class Cluster:
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
     charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
-    `unpaid_pods` which pods nobody pays for yet, `deletions` what is gone before its pods are seen, `ignored` which
+    `unpaid` what nobody pays for yet, `deletions` what is gone before its pods are seen, `ignored` which
     labels charge nobody.
     """
 
@@ -108,8 +108,8 @@ class Cluster:
         self.payers = RememberedPayers(client, self._payers_changed)
         self.informers.count_from(self.payers.informer)
         self.moved_pods = MovedPods()
-        self.unpaid_pods = UnpaidPods()
-        self.ownership = Ownership(self.informers, self.payers, registry, self.unpaid_pods)
+        self.unpaid = Unpaid()
+        self.ownership = Ownership(self.informers, self.payers, registry, self.unpaid)
         self.descendants = Descendants(self.informers, registry, self.payers, self.ownership)
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
@@ -177,6 +177,7 @@ class Cluster:
                 self.moved_pods.note_below(obj["metadata"]["uid"], owner.get("uid", ""))
         if old is not None and new is None:
             self.moved_pods.forget(old["metadata"]["uid"])
+            self.unpaid.discard(old["metadata"]["uid"])
             self.deletions.note(old)
         moved = identity_of(old) != identity_of(new)
         if moved:
@@ -184,10 +185,7 @@ class Cluster:
             self.releases.record(old, new)
             self.ownership.forget_payers()
             if old is not None and new is not None and self._is_first_payer(old, new):
-                was = OverlayLookup(self.resolver.cached_lookup, reference_of(new), old)
-                for pod in self.descendants.each_pod_of(new):
-                    if paid_by(pod.plain(), self.registry, was, self.payers, anywhere) is None:
-                        self._take_in(pod)
+                self._take_in_with_pods(old, new)
         if old is not None and new is not None and labelled_group(old) != labelled_group(new):
             if (left := self.ownership.group_of(old)) is not None:
                 self._note_move(old, new, left)
@@ -216,18 +214,40 @@ class Cluster:
         """Return True where a group pays for an object by this change, and none did before."""
         return self.ownership.paid(new) is not None and self.ownership.paid(old) is None
 
+    def _take_in_with_pods(self, old: Object, new: Object) -> None:
+        """Note what was nobody's until a group came to pay for a workload: its pods, or all of it."""
+        if self._comes_to_what_is_gone(new):
+            self.unpaid.add(new["metadata"]["uid"], self.ownership.owner_of(new) or "")
+            return
+        was = OverlayLookup(self.resolver.cached_lookup, reference_of(new), old)
+        for pod in self.descendants.each_pod_of(new):
+            if paid_by(pod.plain(), self.registry, was, self.payers, anywhere) is None:
+                self._take_in(pod)
+
     def _take_in(self, pod: Pod) -> None:
-        """Note that a pod was nobody's until now whose owner a group pays for, unless a group is remembered for it."""
-        is_kept = pod.owner is not None and self.ownership.keeper_of(pod.plain()) is not None
-        is_known = self.payers.get(pod.uid) is not None or self.moved_pods.of(pod.uid) is not None
-        if pod.owner is not None and is_kept and not is_known:
-            self.unpaid_pods.add(pod.uid, pod.owner.uid)
+        """Note that a pod was nobody's until now that a group came to pay for, unless a group is remembered for it."""
+        if pod.owner is None or self.payers.get(pod.uid) is not None or self.moved_pods.of(pod.uid) is not None:
+            return
+        plain = pod.plain()
+        if self.ownership.keeper_of(plain) is not None or self._comes_to_what_is_gone(plain):
+            self.unpaid.add(pod.uid, pod.owner.uid)
+
+    def _comes_to_what_is_gone(self, obj: Object) -> bool:
+        """Return True for what was nobody's until it named an owner that was gone, or did not keep it.
+
+        A controller that has asked whether it may adopt pods adopts them though it is deleted meanwhile, and the review
+        of that finds no owner that a group pays for. What it adopted before was admitted: revisions tell.
+        """
+        paid, owner = self.ownership.paid(obj), self.ownership.owner_of(obj)
+        if owner is None or paid is None or paid.reason is not PayerReason.LEFTOVER:
+            return False
+        return self.deletions.is_before(owner, revision_of(obj))
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""
         made_for = self._made_for(workload, left)
         uid, kind = workload["metadata"]["uid"], reference_of(workload)[:2]
-        uids = {pod.uid for pod in self.descendants.pods_of(workload) if pod.uid not in self.unpaid_pods}
+        uids = {pod.uid for pod in self.descendants.pods_of(workload) if pod.uid not in self.unpaid}
         made = MadePods(place_of(old), models_of(old), uids)
         self.moved_pods.leave(uid, left, made, made_for)
         below = (uid_of(kept) for kept in self.descendants.all_below(uid, kind) if not isinstance(kept, Pod))
@@ -283,14 +303,14 @@ class Cluster:
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None:
             # Its workload may have moved, and nobody has decided yet what stays.
-            group = "" if old.uid in self.unpaid_pods else self.moved_pods.of(old.uid)
+            group = "" if old.uid in self.unpaid else self.moved_pods.of(old.uid)
             place = self.moved_pods.made_at(old.uid)
             if (paid := self.ownership.paid(old.plain())) is not None:
                 group, place = paid.group if group is None else group, place or paid.place
             if group is not None:
                 self.vanished.charge(old, group, place or place_of(old.plain()))
             self.moved_pods.forget(old.uid)
-            self.unpaid_pods.discard(old.uid)
+            self.unpaid.discard(old.uid)
         if _ties(old) != _ties(new):
             if old is not None and new is not None and self._is_first_payer(old.plain(), new.plain()):
                 self._take_in(new)

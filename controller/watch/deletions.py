@@ -63,6 +63,14 @@ class Deletions:
             del self._known[uid]
         return [(each, found.revision) for each in late]
 
+    def is_before(self, uid: str, revision: int) -> bool:
+        """Return True where an object that is gone was deleted before this revision of another kind.
+
+        The watches below it have all shown more than its deletion once it is not known any more.
+        """
+        found = self._known.get(uid)
+        return found is None or found.revision < revision
+
     def restored(self) -> None:
         """Forget all: revisions count anew."""
         self._known.clear()

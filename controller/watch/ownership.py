@@ -53,7 +53,7 @@ class Ownership:
     def __init__(
         self, informers: Informers, payers: RememberedPayers, registry: Registry, unpaid: Container[str]
     ) -> None:
-        """`unpaid` has the uids of the pods that no group has paid for: they are left by none."""
+        """`unpaid` has the uids of what no group has paid for: it is left by none."""
         self._informers = informers
         self._payers_gone = payers
         self._registry = registry
@@ -70,11 +70,12 @@ class Ownership:
         A label counts even if its group does not exist or does not take the namespace: the group pays once it exists.
         """
         found = paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
-        is_left = found is not None and found.reason is PayerReason.LEFTOVER
-        return None if is_left and self.is_unpaid(obj) else found
+        if found is None or found.reason is not PayerReason.LEFTOVER:
+            return found
+        return None if self.is_unpaid(obj) or found.payer in self._unpaid else found
 
     def is_unpaid(self, obj: Object) -> bool:
-        """Return True for a pod that no group has paid for, though one pays for its owner."""
+        """Return True for what no group has paid for, though one pays for its owner or did."""
         return obj["metadata"]["uid"] in self._unpaid
 
     def let_go(self, obj: Object) -> Memory | None:

@@ -21,12 +21,16 @@ from tests.reliability.routes import (
     attempts,
     counted,
     for_a_while,
+    gone,
     has_running,
     of_kind,
+    owned,
     pod,
     replica_set,
     web,
 )
+from tests.support.cluster import Cluster
+from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, group
 from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
@@ -88,6 +92,22 @@ async def test_large_ones_of_no_group_are_adopted_by_a_small_one(tenant: Tenant,
     await _is_never_over(tenant)
 
 
+async def test_what_is_adopted_as_its_adopter_goes_is_charged_to_none(cluster: Cluster, tenant: Tenant) -> None:
+    """A controller asks once whether it may adopt pods, and then adopts one after the other."""
+    made = await tenant.create(REPLICASETS, replica_set(tenant, "taker", 3, app="taker"))
+    await tenant.uses("3")
+    for number in range(MANY):
+        await tenant.create(PODS, pod(tenant, f"late-{number}", label=None, app="late", slow=True))
+    await tenant.running(MANY + 3)
+    await tenant.delete(REPLICASETS, "taker", "Orphan")
+    await gone(tenant, REPLICASETS, "taker")
+    async with as_maker(cluster.kubeconfig) as maker:
+        change = owned({"metadata": {}}, "ReplicaSet", "taker", made["metadata"]["uid"])
+        for number in range(MANY):
+            await maker.patch(PODS, f"late-{number}", change, namespace=tenant.name)
+    await _is_never_over(tenant)
+
+
 def _to_adopt(version: Object) -> Object:
     """The ReplicaSet with the label by which Deployments find theirs."""
     version["metadata"]["labels"]["app"] = "taker"
@@ -101,4 +121,4 @@ async def _is_never_over(tenant: Tenant) -> None:
         seen[:] = [wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status]
         return quantity.parse((seen[0].used or {})["limits.cpu"]) > 4 * quantity.NANO
 
-    assert not await for_a_while(is_over, 8), seen
+    assert not await for_a_while(is_over, 8), str(seen)

@@ -1055,3 +1055,56 @@ async def test_a_workload_brings_no_pods_that_end_when_it_gets_its_first_label(b
         await team.holds_still(nlp="1", vision="0")
         await books.client.patch(REPLICASETS, "web", {"metadata": {"labels": {LABEL: None}}}, namespace="default")
         await team.holds_still(nlp="1", vision="0")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_a_controller_adopts_once_it_is_gone_is_charged_to_none(books: Books, late: bool) -> None:
+    """It has asked if it may adopt pods before it was deleted. Nobody admits that: no group pays for such an owner.
+
+    A watch that is late may show both at once.
+    """
+    behind = Late(books)
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await team.pods("old", made, 2, terminationGracePeriodSeconds=DAY)
+        await strangers(books, "a", "b")
+        await team.holds(nlp="2", vision="0")
+        if late:
+            behind.begin()
+        await books.remove(made)
+        await taken_in(books, made, "a", "b")
+        await team.holds_still(nlp="2", vision="0")
+        if late:
+            behind.end()
+            await team.holds_still(nlp="2", vision="0")
+
+
+async def test_what_is_adopted_just_before_its_owner_goes_is_left_by_that(books: Books) -> None:
+    """It was admitted, and the watch of pods shows it after the deletion."""
+    behind = Late(books)
+    async with movers(books) as (team, _):
+        made = await books.create({**deployment("web", "nlp", 2), "kind": "ReplicaSet"})
+        await strangers(books, "a", "b")
+        await team.holds(nlp="2", vision="0")
+        behind.begin()
+        await taken_in(books, made, "a", "b")
+        await books.client.delete(REPLICASETS, "web", "default")
+        await team.holds_still(nlp="2", vision="0")
+        behind.end()
+        await team.holds_still(nlp="2", vision="0")
+        await team.stop("a", "b")
+        await team.holds_still(nlp="0", vision="0")
+
+
+async def test_a_replica_set_of_no_group_that_is_adopted_by_what_is_gone_is_charged_to_none(books: Books) -> None:
+    async with movers(books) as (team, _):
+        above = await books.create(deployment("web", "nlp", 2))
+        made = await books.create({**deployment("other", None, 3), "kind": "ReplicaSet"})
+        await team.pods("old", made, 3)
+        await team.holds(nlp="2", vision="0")
+        await books.remove(above)
+        await team.holds(nlp="0", vision="0")
+        await books.client.patch(
+            REPLICASETS, "other", {"metadata": {"ownerReferences": [reference(above)]}}, namespace="default"
+        )
+        await team.holds_still(nlp="0", vision="0")
