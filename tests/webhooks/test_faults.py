@@ -11,7 +11,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.support.cluster import eventually
 from tests.support.faults import WATCHES, WRITES, Fault, refused, slow
-from tests.support.objects import deployment
+from tests.support.objects import Object, deployment
 from tests.support.proxy import Proxy
 from tests.webhooks.conftest import Api, Hooks, message
 
@@ -78,3 +78,40 @@ async def test_a_watch_that_breaks_is_followed_again(api: Api, hooks: Hooks, pro
 
 async def _cached(hooks: Hooks, name: str = "nlp") -> bool:
     return hooks.webhooks.store.cached(name) is not None
+
+
+async def test_a_large_review_behind_two_that_take_long_is_refused_in_time(
+    api: Api, hooks: Hooks, proxy: Proxy
+) -> None:
+    """A small one passes them. The two are answered once the API server is."""
+    groups = ("nlp", "vision")
+    for group in groups:
+        await api.group(group, cpu="4")
+    is_answering, held = asyncio.Event(), list[str]()
+
+    async def hold(line: str) -> None:
+        if line.startswith("PUT") and line.endswith("/status") and not is_answering.is_set():
+            held.append(line)
+            await is_answering.wait()
+
+    async def are_held() -> bool:
+        return len(held) == len(groups)
+
+    proxy.before.append(hold)
+    long = [asyncio.create_task(hooks.create(large(f"w-{group}", group))) for group in groups]
+    await eventually(are_held, 60, "two status writes are under way")
+    began = time.monotonic()
+    refused, small = await asyncio.gather(
+        hooks.create(large("third", "nlp"), timeout="3s"), hooks.create(deployment("small", None, 1), timeout="3s")
+    )
+    assert time.monotonic() - began < 3
+    assert (refused["allowed"], refused["status"]["code"], small["allowed"]) == (False, 429, True)
+    assert "too many large reviews are under way; try again" in message(refused)
+    is_answering.set()
+    assert [answer["allowed"] for answer in await asyncio.gather(*long)] == [True, True]
+
+
+def large(name: str, group: str) -> Object:
+    made = deployment(name, group, 1)
+    made["metadata"]["annotations"] = {"note": "x" * 70_000}
+    return made

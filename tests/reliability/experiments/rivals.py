@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupStatus
+from bizrq.quota.allowance import without_lines
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import NANO
 from tests.reliability.experiments.steady import LOCALHOST, TEAMS, admin_token, said, works
@@ -106,7 +107,8 @@ async def _counted(ground: Ground, stored: Mapping[str, Amounts]) -> None:
             found = wire.from_dict(await ground.client.get(GROUPS, team))
             told[team] = found.status
             used = wire.parse_amounts(found, found.status.used)
-            if found.status.reservations or used != {name: amount * NANO for name, amount in amounts.items()}:
+            wanted = {name: amount * NANO for name, amount in amounts.items()}
+            if without_lines(wire.reservations_of(found)) or used != wanted:
                 return False
         return True
 
