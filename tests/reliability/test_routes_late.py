@@ -406,9 +406,12 @@ async def test_the_last_workload_goes_and_its_pods_are_slow(tenant: Tenant, live
     await tenant.create(DEPLOYMENTS, web(tenant, 4, slow=True))
     await tenant.running(4)
     await at_rest()
+    versions = await of_deployment(tenant)
     await tenant.delete(DEPLOYMENTS, "web")
     began = time.monotonic()
-    await gone(tenant, DEPLOYMENTS, "web")
+    # Until its ReplicaSet goes, that makes other pods in place of those that are deleted.
+    for each in versions:
+        await gone(tenant, REPLICASETS, each["metadata"]["name"])
     await attempts(tenant.delete(PODS, each["metadata"]["name"]) for each in await tenant.pods())
     await live.settled()
     assert time.monotonic() - began < FAR
