@@ -6,7 +6,7 @@ reservation is stored. docs/design.md, "Order of checks", has the checks before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -61,8 +61,8 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
     charge = with_max_cost(account, with_cover(account, charge))
     more = charge.growth()
     if not more and not charge.is_new and unbounded_runtime(account, charge, more) is None:
-        # Nothing gets worse: always allowed.
-        return Granted()
+        # Nothing gets worse, so it is always allowed, unless what was counted no longer is.
+        return no_less_is_stated(account, charge) or Granted()
 
     entry = reservation_for(account, charge, now)
     given = Input(account, charge, more, entry, added(account, entry), now)
@@ -91,13 +91,28 @@ def payers_are_remembered(given: Input) -> Denied | None:
     return unreadable(Reason.PAYERS, account.group, subject, account.problem)
 
 
-def requests_are_stated(given: Input) -> Denied | None:
-    if not given.charge.unspecified:
+def no_less_is_stated(account: Account, charge: Charge) -> Denied | None:
+    """Deny an update by which containers or cards no longer state what `hard` names.
+
+    A create that states as little is denied, and so are its pods by native quota. What was stored like that may stay.
+    """
+    if charge.room is not None or not charge.states_less():
         return None
-    hard, asked = given.account.hard, given.charge.unspecified
+    unsaid = {name: who for name, who in charge.newly_unmodelled().items() if account.models_of(name)}
+    return _unspecified(account, charge.newly_unspecified()) or (unmodelled(account.group, unsaid) if unsaid else None)
+
+
+def requests_are_stated(given: Input) -> Denied | None:
+    return _unspecified(given.account, given.charge.unspecified)
+
+
+def _unspecified(account: Account, asked: Mapping[str, Sequence[str]]) -> Denied | None:
+    if not asked:
+        return None
+    hard = account.hard
     # A budget of hours needs the amount as much as a ceiling does.
     missing = {name: who for name, who in asked.items() if (name in hard or cash_name(name) in hard) and who}
-    return unspecified(given.account.group, missing) if missing else None
+    return unspecified(account.group, missing) if missing else None
 
 
 def models_are_stated(given: Input) -> Denied | None:

@@ -80,8 +80,9 @@ class Charge:
     `pending_write` is the object whose write makes the change, where that is not the slot's own. `read_versions` are
     the other objects that the demand was counted from: uid and resourceVersion by slot. A demand that `is_shared` is
     charged by several writes, each for all of it: together they need no more than the largest. One that `is_child` is
-    added to those of its siblings in the slot of their payer, and does not wait for them. `unmodelled` are names of
-    cards without a model, with the roles that ask for them.
+    added to those of its siblings in the slot of their payer, and does not wait for them. `unspecified` are requests
+    and limits with the containers that do not state them, and `unmodelled` names of cards without a model, with the
+    roles that ask for them; those of the stored object are `unspecified_before` and `unmodelled_before`.
 
     `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
     will adopt. `templates` are claim templates that the object comes to name: its entry says so to their writes.
@@ -128,6 +129,8 @@ class Charge:
     because_older: Resources = field(default_factory=dict)
     because_stored: Resources = field(default_factory=dict)
     changes_size: bool = False
+    unspecified_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unmodelled_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_grant(self) -> bool:
@@ -164,14 +167,32 @@ class Charge:
         return growth(self.demand, self.before)
 
     def may_need_more(self) -> bool:
-        """Return True where the demand or the length of the run grows."""
-        return bool(self.growth()) or self.runs_longer()
+        """Return True where the demand or the length of the run grows, or less is stated than before."""
+        return bool(self.growth()) or self.runs_longer() or self.states_less()
+
+    def states_less(self) -> bool:
+        """Return True where containers or cards do not state what they did: what they use is not counted then."""
+        return bool(self.newly_unspecified() or self.newly_unmodelled())
+
+    def newly_unspecified(self) -> dict[str, list[str]]:
+        """Return the requests and limits with the containers that do not state them, and did or were not there."""
+        return _beyond(self.unspecified, self.unspecified_before)
+
+    def newly_unmodelled(self) -> dict[str, list[str]]:
+        """Return the names of cards with the roles that ask for them without a model, and did not before."""
+        return _beyond(self.unmodelled, self.unmodelled_before)
 
     def runs_longer(self) -> bool:
         """Return True where it may run longer than before: in safe mode that may need more hours."""
         return self.max_run_time_before is not None and (
             self.max_run_time is None or self.max_run_time > self.max_run_time_before
         )
+
+
+def _beyond(now: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return those of each name that it did not have before, without names that have none."""
+    new = {name: [each for each in who if each not in before.get(name, ())] for name, who in now.items()}
+    return {name: who for name, who in new.items() if who}
 
 
 def surge_remarks(charge: Charge) -> list[str]:

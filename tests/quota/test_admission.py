@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
@@ -30,8 +31,10 @@ def refused(verdict: Verdict) -> Denied:
     return verdict
 
 
-def stating(charge: Charge, missing: Mapping[str, Sequence[str]]) -> Charge:
-    return replace(charge, unspecified=missing)
+def stating(
+    charge: Charge, missing: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Charge:
+    return replace(charge, unspecified=missing, unspecified_before=before)
 
 
 # -- Nothing worse -----------------------------------------------------------------------------------------------------
@@ -43,7 +46,12 @@ NOTHING_WORSE = [
     ("an update of what costs nothing", OVER, update("web", "", "")),
     ("an update that gives up a resource", OVER, update("web", "cpu=4 gpu=1", "cpu=4")),
     ("an update in a group that is not counted", account("nlp cpu=10", "?"), update("web", "cpu=4", "cpu=4")),
-    ("an update without requests, as before", OVER, stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"})),
+    (
+        "an update without requests, as before",
+        OVER,
+        stating(update("web", "cpu=4", "cpu=4"), {"limits.cpu": "c"}, before={"limits.cpu": "c"}),
+    ),
+    ("an update without requests that the group does not count", OVER, stating(update("web", "", ""), {"memory": "c"})),
     ("a child that is lowered", OVER, grant("ai", "cpu=1", before="cpu=8")),
 ]
 
@@ -262,10 +270,35 @@ def test_cards_without_a_model_are_rejected_where_the_group_limits_models() -> N
     assert verdict.reason is Reason.UNSPECIFIED
     assert verdict.message == "failed quota: nlp: must specify the model of requests.nvidia.com/gpu for: main"
     assert isinstance(decide(account("nlp gpu=8"), charge, NOW), Granted)
-    cpu = replace(update("web", "gpu=1 cpu=2", "gpu=1 cpu=1"), unmodelled=charge.unmodelled)
+    cpu = update("web", "gpu=1 cpu=2", "gpu=1 cpu=1")
+    cpu = replace(cpu, unmodelled=charge.unmodelled, unmodelled_before=charge.unmodelled)
     assert isinstance(
         decide(account("nlp cpu=8 gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1 cpu=1"), cpu, NOW), Granted
     )
+
+
+@pytest.mark.parametrize(
+    ("missing", "before", "told"),
+    [
+        ({"limits.cpu": ["c"]}, {}, "limits.cpu for: c"),
+        ({"limits.cpu": ["c", "d"]}, {"limits.cpu": ["c"]}, "limits.cpu for: d"),
+        ({"limits.cpu": ["c"], "requests.cpu": ["c"]}, {"requests.cpu": ["c"]}, "limits.cpu for: c"),
+    ],
+    ids=["it goes", "another container", "another name"],
+)
+def test_an_update_may_not_state_less_than_the_stored_object(
+    missing: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]], told: str
+) -> None:
+    """What the pods use would not be counted. It asks for less, so that nothing else would refuse it."""
+    verdict = refused(decide(OVER, stating(update("web", "cpu=4", ""), missing, before), NOW))
+    assert (verdict.reason, verdict.message) == (Reason.UNSPECIFIED, f"failed quota: nlp: must specify {told}")
+
+
+def test_an_update_may_not_take_a_model_away_where_the_group_limits_models() -> None:
+    charge = replace(update("web", "gpu=1", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
+    modelled = account("nlp gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1")
+    assert "must specify the model" in refused(decide(modelled, charge, NOW)).message
+    assert decide(account("nlp gpu=8", "gpu=1"), charge, NOW) == Granted(None)
 
 
 def test_writes_that_share_a_claim_do_not_wait_for_each_other() -> None:

@@ -76,6 +76,24 @@ class Beyond:
         deadline: Deadline,
     ) -> DemandOfWrite:
         """Return what a write may cost that asks for this much. Raises Malformed, ApiError, Unreachable."""
+        found = await self.of_paid(adapter, new, old, asked, before, deadline)
+        if old is not None and adapter.creates and charged_group(old, self._context.registry, lookup) is None:
+            found = found.more(await self._adoption.brings(adapter, old, found.demand, deadline))
+        return found
+
+    async def of_paid(
+        self,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        asked: Demand,
+        before: Demand | None,
+        deadline: Deadline,
+    ) -> DemandOfWrite:
+        """Return the same for what some group pays for already, by a label of its own or not.
+
+        Raises Malformed, ApiError, Unreachable.
+        """
         found = await self._with_older(adapter, new, old, DemandOfWrite(asked, before), deadline)
         if old is None:
             return found
@@ -84,10 +102,7 @@ class Beyond:
             shift = shift_of_ordinals(old, new) if adapter.group_kind == STATEFUL_SET else 0
             stays = counting.beside_stored(found.demand, found.before, shift)
             found = replace(found.more(stays), because_stored=stays)
-        found = found.more(await self._adoption.lets_go(adapter, old, new, deadline))
-        if adapter.creates and charged_group(old, self._context.registry, lookup) is None:
-            found = found.more(await self._adoption.brings(adapter, old, found.demand, deadline))
-        return found
+        return found.more(await self._adoption.lets_go(adapter, old, new, deadline))
 
     async def _with_older(
         self, adapter: Adapter, new: Object, old: Object | None, found: DemandOfWrite, deadline: Deadline

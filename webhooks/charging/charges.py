@@ -43,7 +43,9 @@ class PendingCharge:
         """Equal where nothing has changed that the charge is counted from."""
         amounts = [tuple(sorted(found.items())) for found in (self.charge.demand, self.charge.before)]
         runs = (self.charge.max_run_time, self.charge.max_run_time_before)
-        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs
+        newly = (self.charge.newly_unspecified(), self.charge.newly_unmodelled())
+        unstated = [tuple(sorted((name, *who) for name, who in found.items())) for found in newly]
+        return self.group, self.charge.slot, self.charge.uid, self.charge.resource_version, *amounts, *runs, *unstated
 
 
 def as_intent(pending: PendingCharge) -> PendingCharge:
@@ -115,6 +117,8 @@ def charge_of(
         run_bound_path=deadline_path(adapter),
         unmodelled=demand.unmodelled,
         stated=demand.stated,
+        unspecified_before=before.missing if before else {},
+        unmodelled_before=before.unmodelled if before else {},
         generation=generation_of(old),
     )
 

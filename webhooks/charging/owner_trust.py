@@ -35,7 +35,7 @@ from bizrq.workloads.demand.owner_allowance import (
     responsible_owner,
 )
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, Adapter
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, inheriting, labels_of
 from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
 from bizrq.workloads.owners import controller_of, has_same_controller, owner_chain
 from bizrq.workloads.ownership.lives import Stage, life_of, stage
@@ -46,6 +46,8 @@ from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.pods.surge import surge_of_deployment
 from bizrq.workloads.validation import malformed, map_at
+from webhooks.charging.adoption import Adoption
+from webhooks.charging.beyond import Beyond
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
@@ -135,6 +137,7 @@ class OwnerTrust:
         self._context = context
         self._payers = payers
         self._controllers = controllers
+        self._beyond = Beyond(context, Adoption(context))
 
     def is_trusted(self, request: Request) -> bool:
         """Return whether the user is a controller whose ownerReferences are trusted."""
@@ -275,6 +278,11 @@ class OwnerTrust:
             raise malformed("metadata.ownerReferences", "no owner that is followed makes such objects: remove it")
         grows = adapter.group_kind in family.above.grows
         demand, before, lookup = await self._demands(family, new, old, lookup, deadline)
+        if old is not None and before is not None and adapter.creates:
+            # Its pods may stay, or be made of an older version.
+            models = labels_of(pays)
+            as_paid = inheriting(new, models), inheriting(old, models)
+            demand = (await self._beyond.of_paid(adapter, *as_paid, demand, before, deadline)).demand
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
         pods = self._declared(family, lookup) if adapter.group_kind == POD else NO_DEMAND
@@ -299,6 +307,8 @@ class OwnerTrust:
         if self._may_raise(family.above, adapter):
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
+        if before is not None and POD in adapter.creates:
+            siblings = await self._with_larger_pods(family, siblings, new, demand, deadline)
         room = siblings.room(reached, scaled_to=scaled_to, declared=pods.declared, least=least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.costs.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
@@ -466,6 +476,30 @@ class OwnerTrust:
             costs[maker] = add(larger(costs.get(maker, {}), fresh.get(maker, {})), ending.get(maker, {}))
         costs["its own that are ending"] = ending.get(own, {})
         return siblings._replace(costs={uid: cost for uid, cost in costs.items() if cost})
+
+    async def _with_larger_pods(
+        self, family: _OwnedKind, siblings: _Siblings, child: Object, demand: Demand, deadline: Deadline
+    ) -> _Siblings:
+        """Return the siblings with what a child's own pods cost beyond those that it asks for now.
+
+        They stay after its template has shrunk, and others come beside them. Raises ApiError, Unreachable.
+        """
+        kind = self._context.registry.by_kind(*POD)
+        if kind is None:
+            return siblings
+        uid, asked = str(child["metadata"].get("uid")), least_pod(demand)
+        stored, _ = await self._context.lists.of(PODS, deadline, family.owner["metadata"]["namespace"])
+        own = [pod for pod in stored if (controller_of(pod["metadata"]) or {}).get("uid") == uid]
+        fresh = [pod for pod in own if stage(life_of(pod), 0, awaited=False) is Stage.FRESH]
+
+        def beyond(known: Lookup) -> Resources:
+            config = self._context.config
+            costs = (child_demand_at_least(pod, kind, family.pays, known, config).resources for pod in fresh)
+            return total(growth(cost, asked) for cost in costs)
+
+        lookup = await self._context.resolver.resolve(beyond, deadline.seconds_left())
+        more = beyond(lookup)
+        return siblings._replace(costs={**siblings.costs, "its own that are larger": more}) if more else siblings
 
     def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
         """Return what a stored child costs: nothing if it is another owner's.

@@ -97,7 +97,7 @@ class ReferenceHandler:
             charge, before, after = counted
             lookup = OverlayLookup(user.lookup, reference, new)
             due += await self._claims.charges(charge, user.group, after, before, lookup, deadline)
-            if charge.growth():
+            if charge.growth() or (before.resources and charge.states_less()):
                 whom = f"{display_name(user.obj)}, which refers to {reference[1]} {reference[3]}"
                 due.append(PendingCharge(user.group, charge, user.lookup, whom))
         return Charges(sorted(due, key=lambda found: (found.group, found.charge.slot)))
@@ -141,5 +141,7 @@ class ReferenceHandler:
             run_bound_path=deadline_path(adapter),
             unmodelled=after.unmodelled,
             stated=after.stated,
+            unspecified_before=before.missing if before else {},
+            unmodelled_before=before.unmodelled if before else {},
         )
         return charge, before or NO_DEMAND, after

@@ -29,7 +29,7 @@ from bizrq.workloads.scope import ignored_label
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
-from webhooks.charging.beyond import Beyond
+from webhooks.charging.beyond import Beyond, DemandOfWrite
 from webhooks.charging.charges import (
     Charges,
     Counted,
@@ -107,7 +107,7 @@ class WorkloadCounter:
             is_unpaid = await self._comes_unpaid(write, paid, lookup, deadline)
             return await self._count_child(write, owner, lookup, deadline, is_unpaid=is_unpaid)
         if paid is not None:
-            return self._count_left(write, paid, lookup)
+            return await self._count_left(write, paid, lookup, deadline)
         group = charged_group(write.new, self._registry, lookup)
         if group is None and (refused := self._ungrouped_refused(write, lookup)) is not None:
             return Decided(refused, lookup)
@@ -118,7 +118,7 @@ class WorkloadCounter:
             await self._owner_trust.check_kept(write.request, write.new, deadline)
         if group is None:
             if write.old is not None and (left := await self._payers.of_released(write.old, lookup, deadline)):
-                return self._count_left(write, left, lookup)
+                return await self._count_left(write, left, lookup, deadline)
             self._owner_trust.check_above(write.new, write.old, lookup)
             return await self._count_let_loose(write, lookup, deadline)
         children: list[Object] = []
@@ -236,10 +236,13 @@ class WorkloadCounter:
             f"{instead} under the other group",
         )
 
-    def _count_left(self, write: WorkloadWrite, paid: Paid, lookup: ReferenceLookup) -> Counted:
+    async def _count_left(
+        self, write: WorkloadWrite, paid: Paid, lookup: ReferenceLookup, deadline: Deadline
+    ) -> Counted:
         """Count an object that leaves its owner by this write, or that an owner has left.
 
-        If its owner makes another in its place, all of it is growth of the group that pays. Raises Malformed.
+        If its owner makes another in its place, all of it is growth of the group that pays. Raises Malformed, ApiError,
+        Unreachable.
         """
         request, adapter, new, old = write.request, write.adapter, write.new, write.old
         if old is None:
@@ -250,9 +253,12 @@ class WorkloadCounter:
         stored = stored_demand(self._context, with_models(old, paid.models), adapter, lookup)
         demand, before = stored, None if is_replaced else stored
         # What asks for no more is let go, even where it cannot be counted.
+        cost = DemandOfWrite(demand, before)
         if not (is_over and has_same_spec(old, new)):
-            demand = counting.own_demand(with_models(new, paid.models), adapter, lookup, self._config)
-        charge = charge_of(adapter, request, new, demand, old, before)
+            asked, stands = with_models(new, paid.models), with_models(old, paid.models)
+            demand = counting.own_demand(asked, adapter, lookup, self._config)
+            cost = await self._beyond.of_paid(adapter, asked, stands, demand, before, deadline)
+        charge = cost.charge(adapter, request, new, old)
         is_taken = self._payers.takes_away(new, paid, lookup)
         if is_taken:
             charge = replace(charge, leaving=leaving_parts(paid.place, paid.models))
