@@ -76,6 +76,7 @@ def handlers(
     children = GrownChildren(context, claims, who_pays)
     charger = Charger(authorizer, reserver, client, confirmation)
     owner_trust = OwnerTrust(context, who_pays, settings.controllers)
+    in_use = InUseCheck(context, users, claims)
     counter = WorkloadCounter(context, claims, children, owner_trust, who_pays)
     workloads = WorkloadHandler(context, charger, counter, owner_trust, who_pays)
     rows: Mapping[registration.ReviewEndpoint, Admit] = {
@@ -84,10 +85,8 @@ def handlers(
         registration.SCALE: workloads.scale,
         registration.CHILDREN: workloads.leaving,
         registration.VERSIONS: VersionHandler(context, charger, who_pays, owner_trust).admit,
-        registration.REFERENCES: ReferenceHandler(
-            context, charger, users, claims, InUseCheck(context, users, claims)
-        ).admit,
-        registration.CLAIMS: ClaimHandler(context, charger, users, claims, owner_trust).admit,
+        registration.REFERENCES: ReferenceHandler(context, charger, users, claims, in_use).admit,
+        registration.CLAIMS: ClaimHandler(context, charger, users, claims, owner_trust, in_use).admit,
         registration.NAMESPACES: NamespaceHandler(context).admit,
         registration.CORRECTIONS: CorrectionHandler(context).admit,
         registration.AUTOSCALERS: AutoscalerHandler(context).admit,

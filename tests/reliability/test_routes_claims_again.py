@@ -22,6 +22,7 @@ from tests.support.logged_errors import LoggedErrors
 from tests.support.objects import (
     CLAIM_TEMPLATES,
     CLAIMS,
+    CONFIG_MAPS,
     DEPLOYMENTS,
     DEVICE_CLASSES,
     PODS,
@@ -38,6 +39,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GPU = "requests.nvidia.com/gpu"
 HARD = 4
+PERSON = "a person"
+DELETED = pytest.mark.parametrize("by", [PERSON, "the garbage collector"])
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
@@ -112,20 +115,33 @@ async def renew(tenant: Tenant, count: int) -> None:
     await for_a_while(are_new, 5)
 
 
-async def comes_again(tenant: Tenant, resource: Resource, larger: Object, count: int) -> None:
+async def to_delete(tenant: Tenant, by: str, obj: Object) -> Object:
+    """The object, which goes with a ConfigMap where the garbage collector is to delete it: nobody reviews that."""
+    if by == PERSON:
+        return obj
+    about = {"name": "owner", "namespace": tenant.name}
+    owner = await tenant.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
+
+
+async def comes_again(tenant: Tenant, by: str, resource: Resource, larger: Object, count: int) -> None:
     """Delete an object and create it anew, then the pods, as far as that is allowed."""
     name = larger["metadata"]["name"]
-    if await attempt(tenant.delete(resource, name)) is None:
+    deleted = (resource, name) if by == PERSON else (CONFIG_MAPS, "owner")
+    if await attempt(tenant.delete(*deleted)) is None:
         await gone(tenant, resource, name)
         await attempt(tenant.create(resource, larger))
         await renew(tenant, count)
 
 
+@DELETED
 @pytest.mark.parametrize("how", ["paused", "partition", "left"])
-async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tenant, how: str) -> None:
+async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tenant, how: str, by: str) -> None:
     """The workload that pays names another template by then."""
     resource = STATEFULSETS if how == "partition" else DEPLOYMENTS
-    await tenant.create(CLAIM_TEMPLATES, claim_template("old", 1, namespace=tenant.name))
+    old = await to_delete(tenant, by, claim_template("old", 1, namespace=tenant.name))
+    await tenant.create(CLAIM_TEMPLATES, old)
     await tenant.create(CLAIM_TEMPLATES, claim_template("new", 1, namespace=tenant.name))
     made = claiming(web(tenant, HARD), "old")
     await tenant.create(resource, of_kind(resource, made) if resource is STATEFULSETS else made)
@@ -142,13 +158,14 @@ async def test_a_template_comes_again_larger_below_an_older_version(tenant: Tena
         await tenant.delete(DEPLOYMENTS, "web", "Orphan")
         await gone(tenant, DEPLOYMENTS, "web")
     await asyncio.sleep(2)
-    await comes_again(tenant, CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name), HARD)
+    await comes_again(tenant, by, CLAIM_TEMPLATES, claim_template("old", 8, namespace=tenant.name), HARD)
     await fits(tenant)
 
 
+@DELETED
 @pytest.mark.parametrize("how", ["paused", "left"])
-async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant, how: str) -> None:
-    await tenant.create(CLAIMS, claim("old", 1, namespace=tenant.name))
+async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant, how: str, by: str) -> None:
+    await tenant.create(CLAIMS, await to_delete(tenant, by, claim("old", 1, namespace=tenant.name)))
     await tenant.create(CLAIMS, claim("new", 1, namespace=tenant.name))
     await tenant.create(DEPLOYMENTS, sharing(web(tenant, 1), "old"))
     await tenant.running(1)
@@ -160,7 +177,7 @@ async def test_a_claim_comes_again_larger_below_an_older_version(tenant: Tenant,
         await tenant.delete(DEPLOYMENTS, "web", "Orphan")
         await gone(tenant, DEPLOYMENTS, "web")
     await asyncio.sleep(2)
-    await comes_again(tenant, CLAIMS, claim("old", 32, namespace=tenant.name), 1)
+    await comes_again(tenant, by, CLAIMS, claim("old", 32, namespace=tenant.name), 1)
     await fits(tenant)
 
 

@@ -100,7 +100,9 @@ class ReferenceUsers:
             paid = paid_by(obj, registry, lookup, self._context.payers, anywhere)
             if paid is not None and paid.is_by_another:
                 is_user = held and adapter.group_kind == POD and not counting.is_terminated(obj)
-                is_user = is_user or ((made or held) and self._makes_pods(adapter, obj, lookup))
+                # What it names may be gone by now, and is to come again.
+                known = OverlayLookup(lookup, reference, contents[0])
+                is_user = is_user or ((made or held) and self._makes_pods(adapter, obj, known))
                 group, payer = paid.group if is_user else None, paid.payer
             return (group, payer) if group is not None and asks(adapter, obj, lookup) else None
 
@@ -109,6 +111,17 @@ class ReferenceUsers:
         )
         paid = ((each, payer_of_user(*each, lookup)) for each in found)
         return [ReferenceUser(*each, payer[0], lookup, payer[1]) for each, payer in paid if payer is not None]
+
+    async def of_before(self, reference: Reference, new: Object, deadline: Deadline) -> list[ReferenceUser]:
+        """Return what goes on making pods with an object of this name, while no charged workload names it any more.
+
+        These are older versions and what workloads have left: they name one that is gone. Raises ApiError, Unreachable.
+        """
+        listed = await self.may_use(reference, deadline)
+        named = await self.find(reference, (new,), deadline, listed)
+        made = await self.find(reference, (new,), deadline, listed, made=True)
+        known = {user.payer for user in named}
+        return [user for user in made if user.payer not in known and not is_going(user.obj)]
 
     def need(self, reference: Reference, stored: Object, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
         """Return those users of a stored object that may not lose it.

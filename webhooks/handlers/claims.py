@@ -38,6 +38,7 @@ from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy, claim_context
 from webhooks.charging.stored import stored_demand
 from webhooks.handlers.answer import MAX_NAMED
+from webhooks.handlers.in_use import InUseCheck
 
 Object = dict[str, Any]
 
@@ -52,12 +53,14 @@ class ClaimHandler:
         users: ReferenceUsers,
         claims: SharedClaims,
         owner_trust: OwnerTrust,
+        in_use: InUseCheck,
     ) -> None:
         self._context = context
         self._charger = charger
         self._users = users
         self._claims = claims
         self._owner_trust = owner_trust
+        self._in_use = in_use
 
     async def admit(self, request: Request, deadline: Deadline) -> Verdict:
         """Return the verdict on a CREATE or UPDATE of a claim."""
@@ -65,6 +68,11 @@ class ClaimHandler:
             return Granted()
         if not self._owner_trust.is_trusted(request):
             await self._check_owners(request.object, request.old_object, request.namespace, deadline)
+            if request.old_object is None:
+                name = request.name or str(request.object["metadata"].get("name", ""))
+                reference = (*CLAIM, request.namespace, name)
+                if (unseen := await self._in_use.check_new(reference, request.object, deadline)) is not None:
+                    return unseen
         count = partial(self._count, request, request.object, request.old_object, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
 

@@ -1,10 +1,11 @@
 """Admission of the deletion of what charged workloads refer to: without it they could not be counted.
 
-This file alone decides when such a deletion is refused.
+This file alone decides when such a deletion is refused, and the creation of what only their older versions refer to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bizrq.kube.client import NotFound
@@ -14,7 +15,7 @@ from bizrq.workloads.lookup import Reference
 from webhooks.charging.charges import display_name
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import BusyRetries, Deadline
-from webhooks.charging.reference_users import ReferenceUsers
+from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.handlers.answer import MAX_NAMED
 
@@ -46,11 +47,22 @@ class InUseCheck:
         where = f"{reference[1]} {reference[2]}/{reference[3]}"
         if awaited is not None:
             return claim_busy(where, awaited)
-        names = sorted(display_name(user.obj) for user in users)
-        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         return Denied(
-            Reason.IN_USE,
-            f"{where} is used by {' and '.join(names[:MAX_NAMED])}{more}: delete those first, or have them use another",
+            Reason.IN_USE, f"{where} is used by {_named(users)}: delete those first, or have them use another"
+        )
+
+    async def check_new(self, reference: Reference, new: Object, deadline: Deadline) -> Denied | None:
+        """Refuse to create what older versions of workloads, or what they left, would make their pods with.
+
+        The garbage collector may delete what is in use, and what comes in its place may ask for any amount. Who names
+        it now is charged for it; nobody is for these. Raises ApiError, Unreachable.
+        """
+        users = await self._users.of_before(reference, new, deadline)
+        if not users:
+            return None
+        where = f"{reference[1]} {reference[2]}/{reference[3]}"
+        return Denied(
+            Reason.IN_USE, f"{where} would be used by {_named(users)}: delete those first, or use another name"
         )
 
     async def _is_namespace_going(self, name: str, deadline: Deadline) -> bool:
@@ -59,3 +71,9 @@ class InUseCheck:
         except NotFound:
             return True
         return bool(namespace["metadata"].get("deletionTimestamp"))
+
+
+def _named(users: Sequence[ReferenceUser]) -> str:
+    names = sorted(display_name(user.obj) for user in users)
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{' and '.join(names[:MAX_NAMED])}{more}"

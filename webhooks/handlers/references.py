@@ -76,6 +76,8 @@ class ReferenceHandler:
             taken = await self._charger.name_check(request, deadline)()
             if taken is not None:
                 return taken
+            if (unseen := await self._in_use.check_new(reference, about, deadline)) is not None:
+                return unseen
         uid, version = target_version(request, about, old)
         count = partial(self._count, reference, uid, version, about, old or _NO_DEVICES, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
