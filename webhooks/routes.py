@@ -13,7 +13,9 @@ from bizrq import registration
 from bizrq.api.review import Request
 from bizrq.settings import Settings
 from bizrq.store.ports import GroupReader, ObjectReader, PayerMemory, ReferenceReader
+from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import Authorizer
+from webhooks.charging.beyond import Beyond
 from webhooks.charging.charger import Charger
 from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.context import Context
@@ -75,18 +77,21 @@ def handlers(
     who_pays = Payers(context)
     children = GrownChildren(context, claims, who_pays)
     charger = Charger(authorizer, reserver, client, confirmation)
-    owner_trust = OwnerTrust(context, who_pays, settings.controllers)
-    in_use = InUseCheck(context, users, claims)
-    counter = WorkloadCounter(context, claims, children, owner_trust, who_pays)
-    workloads = WorkloadHandler(context, charger, counter, owner_trust, who_pays)
+    adoption = Adoption(context)
+    beyond = Beyond(context, adoption)
+    owner_trust = OwnerTrust(context, who_pays, beyond, settings.controllers)
+    counter = WorkloadCounter(context, claims, children, owner_trust, who_pays, adoption, beyond)
+    workloads = WorkloadHandler(context, charger, counter, owner_trust, who_pays, adoption)
     rows: Mapping[registration.ReviewEndpoint, Admit] = {
         registration.GROUPS: GroupHandler(context).admit,
         registration.WORKLOADS: workloads.admit,
         registration.SCALE: workloads.scale,
         registration.CHILDREN: workloads.leaving,
         registration.VERSIONS: VersionHandler(context, charger, who_pays, owner_trust).admit,
-        registration.REFERENCES: ReferenceHandler(context, charger, users, claims, in_use).admit,
-        registration.CLAIMS: ClaimHandler(context, charger, users, claims, owner_trust, in_use).admit,
+        registration.REFERENCES: ReferenceHandler(
+            context, charger, users, claims, InUseCheck(context, users, claims)
+        ).admit,
+        registration.CLAIMS: ClaimHandler(context, charger, users, claims, owner_trust).admit,
         registration.NAMESPACES: NamespaceHandler(context).admit,
         registration.CORRECTIONS: CorrectionHandler(context).admit,
         registration.AUTOSCALERS: AutoscalerHandler(context).admit,

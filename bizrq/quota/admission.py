@@ -96,10 +96,9 @@ def no_less_is_stated(account: Account, charge: Charge) -> Denied | None:
 
     A create that states as little is denied, and so are its pods by native quota. What was stored like that may stay.
     """
-    if charge.room is not None or not charge.states_less():
+    if charge.room is not None:
         return None
-    unsaid = {name: who for name, who in charge.newly_unmodelled().items() if account.models_of(name)}
-    return _unspecified(account, charge.newly_unspecified()) or (unmodelled(account.group, unsaid) if unsaid else None)
+    return _unspecified(account, charge.newly_unspecified()) or _unmodelled(account, charge.newly_unmodelled())
 
 
 def requests_are_stated(given: Input) -> Denied | None:
@@ -107,8 +106,6 @@ def requests_are_stated(given: Input) -> Denied | None:
 
 
 def _unspecified(account: Account, asked: Mapping[str, Sequence[str]]) -> Denied | None:
-    if not asked:
-        return None
     hard = account.hard
     # A budget of hours needs the amount as much as a ceiling does.
     missing = {name: who for name, who in asked.items() if (name in hard or cash_name(name) in hard) and who}
@@ -116,10 +113,12 @@ def _unspecified(account: Account, asked: Mapping[str, Sequence[str]]) -> Denied
 
 
 def models_are_stated(given: Input) -> Denied | None:
-    if not given.charge.unmodelled:
-        return None
-    account, more = given.account, given.more
-    missing = {name: who for name, who in given.charge.unmodelled.items() if name in more and account.models_of(name)}
+    asked = given.charge.unmodelled
+    return _unmodelled(given.account, {name: who for name, who in asked.items() if name in given.more})
+
+
+def _unmodelled(account: Account, asked: Mapping[str, Sequence[str]]) -> Denied | None:
+    missing = {name: who for name, who in asked.items() if account.models_of(name)}
     return unmodelled(account.group, missing) if missing else None
 
 

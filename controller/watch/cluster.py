@@ -216,8 +216,8 @@ class Cluster:
 
     def _take_in_with_pods(self, old: Object, new: Object) -> None:
         """Note what was nobody's until a group came to pay for a workload: its pods, or all of it."""
-        if self._comes_to_what_is_gone(new):
-            self.unpaid.add(new["metadata"]["uid"], self.ownership.owner_of(new) or "")
+        if (owner := self._owner_gone_before(new)) is not None:
+            self.unpaid.add(new["metadata"]["uid"], owner)
             return
         was = OverlayLookup(self.resolver.cached_lookup, reference_of(new), old)
         for pod in self.descendants.each_pod_of(new):
@@ -229,19 +229,19 @@ class Cluster:
         if pod.owner is None or self.payers.get(pod.uid) is not None or self.moved_pods.of(pod.uid) is not None:
             return
         plain = pod.plain()
-        if self.ownership.keeper_of(plain) is not None or self._comes_to_what_is_gone(plain):
+        if self.ownership.keeper_of(plain) is not None or self._owner_gone_before(plain) is not None:
             self.unpaid.add(pod.uid, pod.owner.uid)
 
-    def _comes_to_what_is_gone(self, obj: Object) -> bool:
-        """Return True for what was nobody's until it named an owner that was gone, or did not keep it.
+    def _owner_gone_before(self, obj: Object) -> str | None:
+        """Return the uid of the owner of what was nobody's until it named one that was gone, or did not keep it.
 
         A controller that has asked whether it may adopt pods adopts them though it is deleted meanwhile, and the review
         of that finds no owner that a group pays for. What it adopted before was admitted: revisions tell.
         """
         paid, owner = self.ownership.paid(obj), self.ownership.owner_of(obj)
         if owner is None or paid is None or paid.reason is not PayerReason.LEFTOVER:
-            return False
-        return self.deletions.is_before(owner, revision_of(obj))
+            return None
+        return owner if self.deletions.is_before(owner, revision_of(obj)) else None
 
     def _note_move(self, old: Object, workload: Object, left: str) -> None:
         """Note the group that a workload has left, and the one that its pods were made for, unseen ones included."""

@@ -18,7 +18,6 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import REPLICA_SET, STATEFUL_SET, Adapter
 from bizrq.workloads.lookup import Lookup
-from bizrq.workloads.owners import charged_group
 from bizrq.workloads.special.statefulset import shift_of_ordinals
 from webhooks.charging.adoption import Adoption
 from webhooks.charging.charges import charge_of
@@ -72,25 +71,11 @@ class Beyond:
         old: Object | None,
         asked: Demand,
         before: Demand | None,
-        lookup: Lookup,
         deadline: Deadline,
+        *,
+        is_first: bool = False,
     ) -> DemandOfWrite:
-        """Return what a write may cost that asks for this much. Raises Malformed, ApiError, Unreachable."""
-        found = await self.of_paid(adapter, new, old, asked, before, deadline)
-        if old is not None and adapter.creates and charged_group(old, self._context.registry, lookup) is None:
-            found = found.more(await self._adoption.brings(adapter, old, found.demand, deadline))
-        return found
-
-    async def of_paid(
-        self,
-        adapter: Adapter,
-        new: Object,
-        old: Object | None,
-        asked: Demand,
-        before: Demand | None,
-        deadline: Deadline,
-    ) -> DemandOfWrite:
-        """Return the same for what some group pays for already, by a label of its own or not.
+        """Return what a write may cost that asks for this much; by it `is_first` has the stored object's first group.
 
         Raises Malformed, ApiError, Unreachable.
         """
@@ -102,7 +87,10 @@ class Beyond:
             shift = shift_of_ordinals(old, new) if adapter.group_kind == STATEFUL_SET else 0
             stays = counting.beside_stored(found.demand, found.before, shift)
             found = replace(found.more(stays), because_stored=stays)
-        return found.more(await self._adoption.lets_go(adapter, old, new, deadline))
+        found = found.more(await self._adoption.lets_go(adapter, old, new, deadline))
+        if is_first and adapter.creates:
+            found = found.more(await self._adoption.brings(adapter, old, found.demand, deadline))
+        return found
 
     async def _with_older(
         self, adapter: Adapter, new: Object, old: Object | None, found: DemandOfWrite, deadline: Deadline

@@ -11,7 +11,7 @@ slot, and the next is decided on the listed children and those entries (`bizrq.q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -46,7 +46,6 @@ from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.pods.surge import surge_of_deployment
 from bizrq.workloads.validation import malformed, map_at
-from webhooks.charging.adoption import Adoption
 from webhooks.charging.beyond import Beyond
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -129,15 +128,23 @@ class _Siblings(NamedTuple):
         return Room(covers, self.costs, self.kinds, self.revision, **how)
 
 
+class _LivePod(NamedTuple):
+    """A live pod: the uid of what made it, and what it costs."""
+
+    maker: str
+    is_ending: bool
+    cost: Resources
+
+
 class OwnerTrust:
     """Decides whether owners pay for reviewed objects."""
 
-    def __init__(self, context: Context, payers: Payers, controllers: Sequence[str] = ()) -> None:
+    def __init__(self, context: Context, payers: Payers, beyond: Beyond, controllers: Sequence[str] = ()) -> None:
         """`controllers` are the accounts to trust in addition to Kubernetes' own, with `*` for any text."""
         self._context = context
         self._payers = payers
         self._controllers = controllers
-        self._beyond = Beyond(context, Adoption(context))
+        self._beyond = beyond
 
     def is_trusted(self, request: Request) -> bool:
         """Return whether the user is a controller whose ownerReferences are trusted."""
@@ -282,7 +289,7 @@ class OwnerTrust:
             # Its pods may stay, or be made of an older version.
             models = labels_of(pays)
             as_paid = inheriting(new, models), inheriting(old, models)
-            demand = (await self._beyond.of_paid(adapter, *as_paid, demand, before, deadline)).demand
+            demand = (await self._beyond.of(adapter, *as_paid, demand, before, deadline)).demand
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
         pods = self._declared(family, lookup) if adapter.group_kind == POD else NO_DEMAND
@@ -292,8 +299,11 @@ class OwnerTrust:
         if not is_unpaid and self._has_ended(pays):
             return UntrustedChild(demand, before)
         siblings = await self._siblings(family, new, deadline)
+        own = str(new["metadata"].get("uid"))
+        live: list[_LivePod] | None = None
         if request.sub_resource == "scale":
-            siblings = await self._with_live_pods(family, siblings, new, deadline)
+            live = await self._live_pods(family, {own, *siblings.uids}, deadline)
+            siblings = _with_live_pods(siblings, own, live)
         if grows and family.above.surge is not None:
             # The new child replaces the old one, and both run meanwhile, however far the old one has grown.
             return UntrustedChild(demand, before) if len(siblings.costs) > 1 else None
@@ -308,7 +318,8 @@ class OwnerTrust:
             # A Deployment raises a ReplicaSet to all of its replicas while it knows no other.
             scaled_to = allowance(family.owner, family.above, pays, 1, lookup, self._context.config)
         if before is not None and POD in adapter.creates:
-            siblings = await self._with_larger_pods(family, siblings, new, demand, deadline)
+            live = await self._live_pods(family, {own}, deadline) if live is None else live
+            siblings = _with_larger_pods(siblings, own, live, least_pod(demand))
         room = siblings.room(reached, scaled_to=scaled_to, declared=pods.declared, least=least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.costs.values())], reached))
         return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
@@ -445,61 +456,24 @@ class OwnerTrust:
         asking = {uid: cost for uid, cost in costs.items() if cost}
         return _Siblings(asking, names, min(revisions), frozenset(costs))
 
-    async def _with_live_pods(
-        self, family: _OwnedKind, siblings: _Siblings, child: Object, deadline: Deadline
-    ) -> _Siblings:
-        """Return the siblings with what their pods cost that run on, and with those of the child that are ending.
-
-        A sibling that was scaled down just now asks for nothing. The policy on what a listed owner makes does not see
-        who owns what a `/scale` changes (`bizrq.api.overlap`). Raises ApiError, Unreachable.
-        """
+    async def _live_pods(self, family: _OwnedKind, makers: Set[str], deadline: Deadline) -> list[_LivePod]:
+        """Return the pods of these makers that are live. Raises ApiError, Unreachable."""
         kind = self._context.registry.by_kind(*POD)
         if kind is None:
-            return siblings
-        own, costs = str(child["metadata"].get("uid")), dict(siblings.costs)
+            return []
         stored, _ = await self._context.lists.of(PODS, deadline, family.owner["metadata"]["namespace"])
-        pods = [(str((controller_of(pod["metadata"]) or {}).get("uid")), pod) for pod in stored]
-        pods = [(maker, pod) for maker, pod in pods if maker == own or maker in siblings.uids]
+        named = ((str((controller_of(pod["metadata"]) or {}).get("uid")), pod) for pod in stored)
+        made = [(maker, pod, stage(life_of(pod), 0, awaited=False)) for maker, pod in named if maker in makers]
+        live = [each for each in made if each[2] is not Stage.OVER]
 
         def cost(known: Lookup) -> list[Resources]:
             config = self._context.config
-            return [child_demand_at_least(pod, kind, family.pays, known, config).resources for _, pod in pods]
+            return [child_demand_at_least(pod, kind, family.pays, known, config).resources for _, pod, _ in live]
 
         lookup = await self._context.resolver.resolve(cost, deadline.seconds_left())
-        fresh, ending = dict[str, Resources](), dict[str, Resources]()
-        for (maker, pod), each in zip(pods, cost(lookup), strict=True):
-            at = stage(life_of(pod), 0, awaited=False)
-            if at is not Stage.OVER:
-                into = ending if at is Stage.ENDING else fresh
-                into[maker] = add(into.get(maker, {}), each)
-        for maker in siblings.uids:
-            costs[maker] = add(larger(costs.get(maker, {}), fresh.get(maker, {})), ending.get(maker, {}))
-        costs["its own that are ending"] = ending.get(own, {})
-        return siblings._replace(costs={uid: cost for uid, cost in costs.items() if cost})
-
-    async def _with_larger_pods(
-        self, family: _OwnedKind, siblings: _Siblings, child: Object, demand: Demand, deadline: Deadline
-    ) -> _Siblings:
-        """Return the siblings with what a child's own pods cost beyond those that it asks for now.
-
-        They stay after its template has shrunk, and others come beside them. Raises ApiError, Unreachable.
-        """
-        kind = self._context.registry.by_kind(*POD)
-        if kind is None:
-            return siblings
-        uid, asked = str(child["metadata"].get("uid")), least_pod(demand)
-        stored, _ = await self._context.lists.of(PODS, deadline, family.owner["metadata"]["namespace"])
-        own = [pod for pod in stored if (controller_of(pod["metadata"]) or {}).get("uid") == uid]
-        fresh = [pod for pod in own if stage(life_of(pod), 0, awaited=False) is Stage.FRESH]
-
-        def beyond(known: Lookup) -> Resources:
-            config = self._context.config
-            costs = (child_demand_at_least(pod, kind, family.pays, known, config).resources for pod in fresh)
-            return total(growth(cost, asked) for cost in costs)
-
-        lookup = await self._context.resolver.resolve(beyond, deadline.seconds_left())
-        more = beyond(lookup)
-        return siblings._replace(costs={**siblings.costs, "its own that are larger": more}) if more else siblings
+        return [
+            _LivePod(maker, at is Stage.ENDING, its) for (maker, _, at), its in zip(live, cost(lookup), strict=True)
+        ]
 
     def _cost(self, family: _OwnedKind, kind: Adapter, item: Object, lookup: Lookup) -> Resources:
         """Return what a stored child costs: nothing if it is another owner's.
@@ -514,3 +488,28 @@ class OwnerTrust:
     def _is_child(self, family: _OwnedKind, obj: Object, lookup: Lookup) -> bool:
         found = responsible_owner(obj, self._context.registry, lookup)
         return found is not None and found[0]["metadata"]["uid"] == family.owner["metadata"]["uid"]
+
+
+def _with_live_pods(siblings: _Siblings, own: str, live: Iterable[_LivePod]) -> _Siblings:
+    """Return the siblings with what their live pods cost, and with those of the child `own` that are ending.
+
+    A sibling that was scaled down just now asks for nothing. The policy on what a listed owner makes does not see who
+    owns what a `/scale` changes (`bizrq.api.overlap`).
+    """
+    costs, fresh, ending = dict(siblings.costs), dict[str, Resources](), dict[str, Resources]()
+    for pod in live:
+        into = ending if pod.is_ending else fresh
+        into[pod.maker] = add(into.get(pod.maker, {}), pod.cost)
+    for maker in siblings.uids:
+        costs[maker] = add(larger(costs.get(maker, {}), fresh.get(maker, {})), ending.get(maker, {}))
+    costs["its own that are ending"] = ending.get(own, {})
+    return siblings._replace(costs={uid: cost for uid, cost in costs.items() if cost})
+
+
+def _with_larger_pods(siblings: _Siblings, own: str, live: Iterable[_LivePod], asked: Resources) -> _Siblings:
+    """Return the siblings with what fresh pods of the child `own` cost beyond the next ones, of which each is `asked`.
+
+    They stay after its template has shrunk, and others come beside them.
+    """
+    more = total(growth(pod.cost, asked) for pod in live if pod.maker == own and not pod.is_ending)
+    return siblings._replace(costs={**siblings.costs, "its own that are larger": more}) if more else siblings

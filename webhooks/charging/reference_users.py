@@ -33,7 +33,8 @@ CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
 class ReferenceUser:
     """A stored workload that refers to an object, the group that it charges, and the objects that say so.
 
-    `payer` is the uid of what is charged for it: another object's, if that made it.
+    `payer` is the uid of what is charged for it: another object's, if that made it. `is_made` is True for that, and
+    for what a workload has left.
     """
 
     adapter: Adapter
@@ -41,6 +42,7 @@ class ReferenceUser:
     group: str
     lookup: Lookup
     payer: str
+    is_made: bool = False
 
 
 class ReferenceUsers:
@@ -90,38 +92,28 @@ class ReferenceUsers:
             ]
             return any(reference in each for each in asked)
 
-        def payer_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, str] | None:
-            """Return the group that pays for an object that asks for it, and the uid of what is charged."""
+        def payer_of_user(adapter: Adapter, obj: Object, lookup: Lookup) -> tuple[str, str, bool] | None:
+            """Return the group that pays for an object that asks for it, the uid of what is charged, and `is_made`."""
             payer = obj["metadata"]["uid"]
             try:
                 group = charged_group(obj, registry, lookup)
             except Malformed:
                 return None
             paid = paid_by(obj, registry, lookup, self._context.payers, anywhere)
+            is_made = paid is not None and paid.is_by_another
             if paid is not None and paid.is_by_another:
                 is_user = held and adapter.group_kind == POD and not counting.is_terminated(obj)
                 # What it names may be gone by now, and is to come again.
                 known = OverlayLookup(lookup, reference, contents[0])
                 is_user = is_user or ((made or held) and self._makes_pods(adapter, obj, known))
                 group, payer = paid.group if is_user else None, paid.payer
-            return (group, payer) if group is not None and asks(adapter, obj, lookup) else None
+            return (group, payer, is_made) if group is not None and asks(adapter, obj, lookup) else None
 
         lookup = await resolver.resolve(
             lambda known: [payer_of_user(*each, known) for each in found], deadline.seconds_left()
         )
         paid = ((each, payer_of_user(*each, lookup)) for each in found)
-        return [ReferenceUser(*each, payer[0], lookup, payer[1]) for each, payer in paid if payer is not None]
-
-    async def of_before(self, reference: Reference, new: Object, deadline: Deadline) -> list[ReferenceUser]:
-        """Return what goes on making pods with an object of this name, while no charged workload names it any more.
-
-        These are older versions and what workloads have left: they name one that is gone. Raises ApiError, Unreachable.
-        """
-        listed = await self.may_use(reference, deadline)
-        named = await self.find(reference, (new,), deadline, listed)
-        made = await self.find(reference, (new,), deadline, listed, made=True)
-        known = {user.payer for user in named}
-        return [user for user in made if user.payer not in known and not is_going(user.obj)]
+        return [ReferenceUser(*each, payer[0], lookup, payer[1], payer[2]) for each, payer in paid if payer is not None]
 
     def need(self, reference: Reference, stored: Object, users: Sequence[ReferenceUser]) -> list[ReferenceUser]:
         """Return those users of a stored object that may not lose it.

@@ -38,7 +38,7 @@ from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy, claim_context
 from webhooks.charging.stored import stored_demand
 from webhooks.handlers.answer import MAX_NAMED
-from webhooks.handlers.in_use import InUseCheck
+from webhooks.handlers.in_use import used_by_earlier
 
 Object = dict[str, Any]
 
@@ -53,14 +53,12 @@ class ClaimHandler:
         users: ReferenceUsers,
         claims: SharedClaims,
         owner_trust: OwnerTrust,
-        in_use: InUseCheck,
     ) -> None:
         self._context = context
         self._charger = charger
         self._users = users
         self._claims = claims
         self._owner_trust = owner_trust
-        self._in_use = in_use
 
     async def admit(self, request: Request, deadline: Deadline) -> Verdict:
         """Return the verdict on a CREATE or UPDATE of a claim."""
@@ -68,11 +66,6 @@ class ClaimHandler:
             return Granted()
         if not self._owner_trust.is_trusted(request):
             await self._check_owners(request.object, request.old_object, request.namespace, deadline)
-            if request.old_object is None:
-                name = request.name or str(request.object["metadata"].get("name", ""))
-                reference = (*CLAIM, request.namespace, name)
-                if (unseen := await self._in_use.check_new(reference, request.object, deadline)) is not None:
-                    return unseen
         count = partial(self._count, request, request.object, request.old_object, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
 
@@ -83,7 +76,12 @@ class ClaimHandler:
         group_before, group = _stored_group(old), claim_group(new)
         # A claim that changes hands may be held by pods whose workload names it no more.
         moves = old is not None and group != group_before
-        users = await self._users.find(reference, (new, old), deadline, held=moves)
+        # No controller makes a claim that is named before it exists.
+        by_person = old is None and not self._owner_trust.is_trusted(request)
+        found = await self._users.find(reference, (new, old), deadline, made=by_person, held=moves)
+        if by_person and (refused := used_by_earlier(reference, found)) is not None:
+            return Decided(refused)
+        users = [each for each in found if moves or not each.is_made]
         payer = group or (users[0].group if users else None)
         if payer is not None and (moves or old is None):
             _check_users(users, place, payer)

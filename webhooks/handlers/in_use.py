@@ -17,6 +17,7 @@ from webhooks.charging.context import Context
 from webhooks.charging.deadline import BusyRetries, Deadline
 from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
+from webhooks.charging.stored import is_going
 from webhooks.handlers.answer import MAX_NAMED
 
 Object = dict[str, Any]
@@ -51,26 +52,26 @@ class InUseCheck:
             Reason.IN_USE, f"{where} is used by {_named(users)}: delete those first, or have them use another"
         )
 
-    async def check_new(self, reference: Reference, new: Object, deadline: Deadline) -> Denied | None:
-        """Refuse to create what older versions of workloads, or what they left, would make their pods with.
-
-        The garbage collector may delete what is in use, and what comes in its place may ask for any amount. Who names
-        it now is charged for it; nobody is for these. Raises ApiError, Unreachable.
-        """
-        users = await self._users.of_before(reference, new, deadline)
-        if not users:
-            return None
-        where = f"{reference[1]} {reference[2]}/{reference[3]}"
-        return Denied(
-            Reason.IN_USE, f"{where} would be used by {_named(users)}: delete those first, or use another name"
-        )
-
     async def _is_namespace_going(self, name: str, deadline: Deadline) -> bool:
         try:
             namespace = await self._context.client.get(NAMESPACES, name, timeout=deadline.seconds_left())
         except NotFound:
             return True
         return bool(namespace["metadata"].get("deletionTimestamp"))
+
+
+def used_by_earlier(reference: Reference, found: Sequence[ReferenceUser]) -> Denied | None:
+    """Refuse to create what older versions of workloads, or what they left, would make their pods with.
+
+    `found` are all users of the name. The garbage collector may delete what is in use, and what comes in its place may
+    ask for any amount. Who names it now is charged for it; nobody is for these.
+    """
+    charged = {user.payer for user in found if not user.is_made}
+    users = [user for user in found if user.is_made and user.payer not in charged and not is_going(user.obj)]
+    if not users:
+        return None
+    where = f"{reference[1]} {reference[2]}/{reference[3]}"
+    return Denied(Reason.IN_USE, f"{where} would be used by {_named(users)}: delete those first, or use another name")
 
 
 def _named(users: Sequence[ReferenceUser]) -> str:

@@ -36,7 +36,7 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.reference_users import CLAIM_TEMPLATE, ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.charging.stored import read_versions, slot_of
-from webhooks.handlers.in_use import InUseCheck
+from webhooks.handlers.in_use import InUseCheck, used_by_earlier
 
 Object = dict[str, Any]
 
@@ -76,8 +76,6 @@ class ReferenceHandler:
             taken = await self._charger.name_check(request, deadline)()
             if taken is not None:
                 return taken
-            if (unseen := await self._in_use.check_new(reference, about, deadline)) is not None:
-                return unseen
         uid, version = target_version(request, about, old)
         count = partial(self._count, reference, uid, version, about, old or _NO_DEVICES, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
@@ -92,14 +90,17 @@ class ReferenceHandler:
         due: list[PendingCharge] = []
         if (awaited := await self._claims.pending_write(reference, deadline)) is not None:
             return Decided(claim_busy(f"{reference[1]} {reference[2]}/{reference[3]}", awaited))
-        for user in await self._users.find(reference, (new, old), deadline):
+        found = await self._users.find(reference, (new, old), deadline, made=version is None)
+        if (refused := used_by_earlier(reference, found)) is not None:
+            return Decided(refused)
+        for user in (each for each in found if not each.is_made):
             counted = self._charge(user, reference, uid, version, new, old)
             if counted is None:
                 continue
             charge, before, after = counted
             lookup = OverlayLookup(user.lookup, reference, new)
             due += await self._claims.charges(charge, user.group, after, before, lookup, deadline)
-            if charge.growth() or (before.resources and charge.states_less()):
+            if charge.growth() or charge.states_less():
                 whom = f"{display_name(user.obj)}, which refers to {reference[1]} {reference[3]}"
                 due.append(PendingCharge(user.group, charge, user.lookup, whom))
         return Charges(sorted(due, key=lambda found: (found.group, found.charge.slot)))

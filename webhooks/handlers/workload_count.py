@@ -79,14 +79,16 @@ class WorkloadCounter:
         children: GrownChildren,
         owner_trust: OwnerTrust,
         payers: Payers,
+        adoption: Adoption,
+        beyond: Beyond,
     ) -> None:
         self._context = context
         self._claims = claims
         self._children = children
         self._owner_trust = owner_trust
         self._payers = payers
-        self._adoption = Adoption(context)
-        self._beyond = Beyond(context, self._adoption)
+        self._adoption = adoption
+        self._beyond = beyond
         self._registry = context.registry
         self._config = context.config
 
@@ -170,7 +172,8 @@ class WorkloadCounter:
             check_selector(new, adapter.group_kind)
         declared = self._children.with_children(own_demand, adapter, children, lookup)
         before = self._children.with_children(stored, adapter, children, lookup) if stored is not None else None
-        cost = await self._beyond.of(adapter, new, old, declared, before, lookup, deadline)
+        is_first = old is not None and charged_group(old, self._registry, lookup) is None
+        cost = await self._beyond.of(adapter, new, old, declared, before, deadline, is_first=is_first)
         charge = replace(
             cost.charge(adapter, write.request, new, old),
             children=self._promised_beside(adapter),
@@ -257,7 +260,7 @@ class WorkloadCounter:
         if not (is_over and has_same_spec(old, new)):
             asked, stands = with_models(new, paid.models), with_models(old, paid.models)
             demand = counting.own_demand(asked, adapter, lookup, self._config)
-            cost = await self._beyond.of_paid(adapter, asked, stands, demand, before, deadline)
+            cost = await self._beyond.of(adapter, asked, stands, demand, before, deadline)
         charge = cost.charge(adapter, request, new, old)
         is_taken = self._payers.takes_away(new, paid, lookup)
         if is_taken:

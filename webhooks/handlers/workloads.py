@@ -58,6 +58,7 @@ class WorkloadHandler:
         counter: WorkloadCounter,
         owner_trust: OwnerTrust,
         payers: Payers,
+        adoption: Adoption,
     ) -> None:
         self._context = context
         self._charger = charger
@@ -67,7 +68,7 @@ class WorkloadHandler:
         self._models = KnownModels(
             context.client, context.config, lambda: _ceilings(context), is_complete=context.groups.is_complete
         )
-        self._adoption = Adoption(context)
+        self._adoption = adoption
         self._later = LaterObjects(context)
         self._registry = context.registry
         self._config = context.config

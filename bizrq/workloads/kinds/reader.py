@@ -282,17 +282,23 @@ def _has_value(factor: Factor) -> bool:
 def _finished(codes: Codes, value: object, where: str) -> FinishedRule:
     entry = _Entry(value, where, ("conditions", "phase", "unless", "reruns"))
     conditions = entry.maybe("conditions", lambda v, w: _Entry(v, w, ("path", "types")))
-    phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
+    phase, phases = entry.maybe("phase", _phase) or (None, frozenset[str]())
     if conditions is None and phase is None:
         raise DeclarationError(f"{where}: needs conditions or phase")
     return FinishedRule(
         conditions=_at(conditions.text("path"), conditions.path("path")) if conditions else None,
         types=frozenset(conditions.all("types", _text)) if conditions else frozenset(),
-        phase=_at(phase.text("path"), phase.path("path")) if phase else None,
-        phases=frozenset(phase.all("values", _text)) if phase else frozenset(),
+        phase=phase,
+        phases=phases,
         unless=entry.maybe("unless", _Reader(codes, ("spec",)).equals),
         reruns=entry.flag("reruns"),
     )
+
+
+def _phase(value: object, where: str) -> tuple[FieldPath, frozenset[str]]:
+    """Return the place of a phase, and the values that are meant."""
+    entry = _Entry(value, where, ("path", "values"))
+    return _at(entry.text("path"), entry.path("path")), frozenset(entry.all("values", _text))
 
 
 def _deadline(value: object, where: str) -> DeadlineRule:
@@ -306,14 +312,13 @@ def _deadline(value: object, where: str) -> DeadlineRule:
 
 def _retries(value: object, where: str) -> RetryRule:
     entry = _Entry(value, where, ("path", "failed", "phase"))
-    phase = entry.maybe("phase", lambda v, w: _Entry(v, w, ("path", "values")))
+    phase = entry.maybe("phase", _phase)
     if phase is None:
         raise DeclarationError(f"{where}: needs phase")
     return RetryRule(
         _at(entry.text("path"), entry.path("path")),
         _at(entry.text("failed"), entry.path("failed")),
-        _at(phase.text("path"), phase.path("path")),
-        frozenset(phase.all("values", _text)),
+        *phase,
     )
 
 
