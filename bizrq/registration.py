@@ -154,6 +154,11 @@ GROUP_CHANGED = (
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
 _NOT_BY_KUBERNETES = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
+#: The garbage collector deletes what has owners, and the controller of Deployments its own ReplicaSets of the past.
+_DELETED_ALONE = {
+    "name": "not-with-namespace",
+    "expression": f"!{BUILT_IN} || has(oldObject.metadata.ownerReferences)",
+}
 #: People, and the service accounts of the namespace that they write to, which are theirs.
 _PEOPLE = (
     "(!request.userInfo.username.startsWith('system:') || (has(request.userInfo.groups) && "
@@ -556,15 +561,18 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
     templates = templates if any(each.refers for each in kinds) else []
     written = [
         *(_rule(group, ["v1"], plurals, ["UPDATE"], "Namespaced") for group, plurals in templates),
+        *([_rule("", ["v1"], ["podtemplates"], ["CREATE"], "Namespaced")] if templates else ()),
         _rule(*resource_api, ["resourceclaimtemplates"], ["CREATE", "DELETE"], "Namespaced"),
         _rule(*resource_api, ["resourceclaims"], ["DELETE"], "Namespaced"),
     ]
     claims = _rule(*resource_api, ["resourceclaims"], ["CREATE", "UPDATE"], "Namespaced")
-    runtimes = _rule("trainer.kubeflow.org", ["v1alpha1"], ["trainingruntimes"], ["UPDATE", "DELETE"], "Namespaced")
+    runtimes = [("trainer.kubeflow.org", ["v1alpha1"], ["trainingruntimes"])]
+    runtimes = runtimes if any(each.group_kind == TRAIN_JOB for each in kinds) else []
     named = [
         *(_rule(group, ["v1"], plurals, ["DELETE"], "Namespaced") for group, plurals in templates),
-        *([runtimes] if any(each.group_kind == TRAIN_JOB for each in kinds) else ()),
+        *(_rule(*runtime, ["DELETE"], "Namespaced") for runtime in runtimes),
     ]
+    written_runtimes = [_rule(*runtime, ["CREATE", "UPDATE"], "Namespaced") for runtime in runtimes]
     return [
         # A referenced object carries no label of ours: the handler lists its users.
         Webhook(
@@ -574,8 +582,10 @@ def _reference_webhooks(settings: Settings, managed: Sequence[Object]) -> list[W
             [{"name": "bears-on-workloads", "expression": referred(settings)}],
             managed,
         ),
+        # Few write these, and each has the templates of workloads.
+        *([Webhook("runtimes", REFERENCES, written_runtimes, [_SPEC_CHANGED], managed)] if runtimes else ()),
         # What is deleted may come again otherwise. Fails open: many delete these, and few workloads name any.
-        *([Webhook("named", REFERENCES, named, [_NOT_BY_KUBERNETES], managed, fails_open=True)] if named else ()),
+        *([Webhook("named", REFERENCES, named, [_DELETED_ALONE], managed, fails_open=True)] if named else ()),
         # A claim is charged to the group that it names, or to the groups of its users.
         Webhook("claims", CLAIMS, [claims], [{"name": "claimed", "expression": CLAIMED}], managed),
     ]

@@ -85,7 +85,7 @@ class Charge:
     roles that ask for them; those of the stored object are `unspecified_before` and `unmodelled_before`.
 
     `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
-    will adopt. `templates` are claim templates that the object comes to name: its entry says so to their writes.
+    will adopt. `templates` are those that the object comes to name, of claims or pods: its entry says so to others.
     `leaving` are the parts of the entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which

@@ -29,7 +29,7 @@ WRITTEN = "v1"
 FORMATS = (WRITTEN,)
 #: A part of an entry that is no resource: of those that a later version adds, this one knows only that.
 _KEY = re.compile(r"(?!pods\b)[a-z]{1,32}", re.ASCII)
-#: The part with the claim templates that an object comes to name: text, and how long that may be.
+#: The part with the templates that an object comes to name: text, and how long that may be.
 _TEMPLATES, _TEMPLATES_LENGTH, _ANY = "templates=", 512, "*"
 _INTEGER = re.compile(r"[0-9]{1,19}", re.ASCII)
 #: What tells one write from another: slot, uid, awaited object, generation, and whether it is a create.
@@ -79,7 +79,7 @@ class Reservation:
         return subtract_floor(self.amount, self.base)
 
     def may_name_template(self, name: str) -> bool:
-        """Return True where the awaited object may come to name a claim template of its namespace."""
+        """Return True where the awaited object may come to name a template of its namespace."""
         return not {name, _ANY}.isdisjoint(_templates_of(self.others))
 
     def same_write(self, other: Reservation) -> bool:
@@ -105,7 +105,7 @@ class Reservation:
 
 
 def with_templates(others: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the other parts of an entry with these claim templates beside those that it names. Too many are any."""
+    """Return the other parts of an entry with these templates beside those that it names. Too many are any."""
     others = tuple(others)
     text = ",".join(sorted({*_templates_of(others), *names}))
     return with_parts(others, [f"{_TEMPLATES}{text if len(text) <= _TEMPLATES_LENGTH else _ANY}"] if text else ())

@@ -332,11 +332,11 @@ IN_NAMESPACE: dict[str, list[Sent]] = {
         Sent("create", "horizontalpodautoscalers", {"spec": SCALED}),
         Sent("merge", "horizontalpodautoscalers", {"spec": {"maxReplicas": 9}}, {"spec": SCALED}),
     ],
-    "make a PodTemplate, or give it another image": [
+    "give a PodTemplate another image": [
         Sent("patch", "podtemplates", {"template": template(image="y")["template"]}, POD_TEMPLATE),
-        Sent("create", "podtemplates", POD_TEMPLATE),
     ],
-    "change the resources of a PodTemplate": [
+    "make a PodTemplate, or change its resources": [
+        Sent("create", "podtemplates", POD_TEMPLATE),
         Sent("patch", "podtemplates", {"template": template(**cpu("2"))["template"]}, POD_TEMPLATE),
     ],
     "make or delete claims and claim templates by hand": [

@@ -18,7 +18,7 @@ from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import STOP_SECONDS
 from tests.support.cluster import eventually
-from tests.support.objects import PODS, RAYCLUSTERS, REPLICASETS, Object, deployment, ray_spec
+from tests.support.objects import CONFIG_MAPS, PODS, RAYCLUSTERS, REPLICASETS, Object, deployment, ray_spec
 from tests.support.tenant import (
     DAEMONSETS,
     JOBS,
@@ -181,6 +181,14 @@ async def gone(tenant: Tenant, resource: Resource, name: str) -> None:
         return True
 
     await for_a_while(is_gone, 10)
+
+
+async def owned_by_map(tenant: Tenant, obj: Object) -> Object:
+    """The object with the ConfigMap `owner`, so that the garbage collector deletes it once that one is deleted."""
+    about = {"name": "owner", "namespace": tenant.name}
+    owner = await tenant.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
 
 
 def image_of(image: str, cpu: str | None = None) -> Object:

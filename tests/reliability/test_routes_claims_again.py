@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
-from tests.reliability.routes import attempt, for_a_while, gone, of_kind, owned, pod, web
+from tests.reliability.routes import attempt, for_a_while, gone, of_kind, owned, owned_by_map, pod, web
 from tests.support.cluster import Cluster, eventually
 from tests.support.logged_errors import LoggedErrors
 from tests.support.objects import (
@@ -117,12 +117,7 @@ async def renew(tenant: Tenant, count: int) -> None:
 
 async def to_delete(tenant: Tenant, by: str, obj: Object) -> Object:
     """The object, which goes with a ConfigMap where the garbage collector is to delete it: nobody reviews that."""
-    if by == PERSON:
-        return obj
-    about = {"name": "owner", "namespace": tenant.name}
-    owner = await tenant.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
+    return obj if by == PERSON else await owned_by_map(tenant, obj)
 
 
 async def comes_again(tenant: Tenant, by: str, resource: Resource, larger: Object, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Routes by what a template says: smaller pods beside those of before, other ordinals, and a larger one anew.
+"""Routes by what a template says: smaller pods beside those of before, and other ordinals.
 
 In each a tenant with the role `edit` tries to run more than the four cores of a group.
 """
@@ -14,18 +14,14 @@ from tests.reliability.routes import (
     attempt,
     changed,
     for_a_while,
-    gone,
     has_running,
     image_of,
-    may_operate,
     of_kind,
-    owned,
-    replica_set,
     web,
 )
 from tests.support.cluster import Cluster
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, ROLLOUTS, referring
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS
 from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -113,24 +109,4 @@ async def test_the_ordinals_of_a_stateful_set_start_elsewhere_again_and_again(
         await attempt(tenant.patch(STATEFULSETS, "web", {"spec": change}))
         await for_a_while(lambda number=number: has_running(tenant, 4 + number), 5)
         await asyncio.sleep(1)
-    await live.settled()
-
-
-async def test_what_a_rollout_refers_to_comes_again_larger(tenant: Tenant, live: LivePods) -> None:
-    """A Deployment without pods of its own, which is deleted and created. Argo Rollouts makes a ReplicaSet of it."""
-    await may_operate(tenant, ROLLOUTS)
-    shape = web(tenant, 0, name="shape", cpu="1m")
-    await tenant.create(DEPLOYMENTS, shape)
-    made = referring("own", tenant.name, shape, 4, namespace=tenant.name, selector=shape["spec"]["selector"])
-    rollout = await tenant.create(ROLLOUTS, made)
-    await asyncio.sleep(2)
-    await attempt(tenant.delete(DEPLOYMENTS, "shape"))
-    await gone(tenant, DEPLOYMENTS, "shape")
-    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 0, name="shape", cpu="4")))
-    await asyncio.sleep(2)
-    version = replica_set(tenant, "own-1", 4, label=None, app="x", cpu="4")
-    version["metadata"]["labels"] = {"app": "x"}
-    above = ("Rollout", "own", rollout["metadata"]["uid"], ROLLOUTS.api_version)
-    await attempt(tenant.admin.create(REPLICASETS, owned(version, *above)))
-    await for_a_while(lambda: has_running(tenant, 4), 5)
     await live.settled()

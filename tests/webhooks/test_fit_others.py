@@ -79,8 +79,8 @@ async def test_a_larger_pod_template_that_a_rollout_refers_to(api: Api, hooks: H
     larger = changed(shape, lambda d: d.update(template=template(cpu)))
     outcome = await agreed(api, hooks, "references", POD_TEMPLATES, larger, shape)
     assert outcome.fits is fits
-    # Nobody refers to one that is new.
-    assert await dry_run(api.client, pod_template("another")) == []
+    [another] = await dry_run(api.client, pod_template("another"))
+    assert (another.fits, another.group, another.is_chargeable) == (True, None, False)
 
 
 async def test_claims_are_their_groups_and_no_other_may_name_them(api: Api, hooks: Hooks) -> None:

@@ -15,18 +15,21 @@ import orjson
 
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
-from bizrq.workloads.kinds.declaration import POD, TRAIN_JOB, Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, TRAIN_JOB, Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.ownership.payers import anywhere, paid_by
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.stored import is_going, list_kinds, stored_demand
+from webhooks.charging.stored import is_going, is_served, list_kinds, stored_demand
 
 Object = dict[str, Any]
 
 CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
+#: Kinds that the pod templates of workloads may be in, apart from the workload.
+_POD_TEMPLATES: frozenset[GroupKind] = frozenset({DEPLOYMENT, REPLICA_SET, ("", "PodTemplate")})
+_RUNTIME: GroupKind = (TRAIN_JOB[0], "TrainingRuntime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,18 @@ class ReferenceUsers:
     def __init__(self, context: Context) -> None:
         self._context = context
 
+    async def may_have(self, reference: Reference, deadline: Deadline) -> bool:
+        """Return False where the cluster serves no kind that may refer to an object. Raises ApiError, Unreachable."""
+        if _is_of_claims(reference):
+            return True
+        return any([await is_served(self._context, kind, reference[2], deadline) for kind in self._kinds(reference)])
+
     async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
         """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
-        kinds = [adapter for adapter in self._context.registry.charged if _may_refer(adapter, reference)]
-        return await list_kinds(self._context, kinds, reference[2], deadline)
+        return await list_kinds(self._context, self._kinds(reference), reference[2], deadline)
+
+    def _kinds(self, reference: Reference) -> list[Adapter]:
+        return [adapter for adapter in self._context.registry.charged if _may_refer(adapter, reference)]
 
     async def find(
         self,
@@ -136,11 +147,15 @@ class ReferenceUsers:
         return bool(adapter.creates) and any(role.replicas for role in demand.roles)
 
 
+def has_template_of(adapter: Adapter, reference: Reference) -> bool:
+    """Return True for an object that the pod templates of a kind may be in."""
+    kind = reference[:2]
+    return (adapter.refers and kind in _POD_TEMPLATES) or (adapter.group_kind == TRAIN_JOB and kind == _RUNTIME)
+
+
 def _may_refer(adapter: Adapter, reference: Reference) -> bool:
     """Return True for a kind whose objects may name this one: pods name claims, a TrainJob its runtime."""
-    if reference[0] == TRAIN_JOB[0]:
-        return adapter.group_kind == TRAIN_JOB
-    return _is_of_claims(reference) or adapter.refers
+    return _is_of_claims(reference) or has_template_of(adapter, reference)
 
 
 def _may_name(obj: Object, name: bytes) -> bool:

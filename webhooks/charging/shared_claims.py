@@ -27,7 +27,7 @@ from bizrq.workloads.validation import Malformed
 from webhooks.charging.charges import PendingCharge
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.reference_users import CLAIM_TEMPLATE, ReferenceUsers
+from webhooks.charging.reference_users import ReferenceUsers
 from webhooks.charging.stored import readable_reservations, slot_of, stored_demand
 
 Object = dict[str, Any]
@@ -107,11 +107,11 @@ class SharedClaims:
         return held
 
     async def pending_write(self, reference: Reference, deadline: Deadline, except_group: str = "") -> Slot | None:
-        """Return a workload that another group than `except_group` let name a claim or template of claims.
+        """Return a workload that another group than `except_group` let name a claim, or any template.
 
         It may not be stored yet. Raises ApiError, Unreachable.
         """
-        if reference[:2] not in (CLAIM, CLAIM_TEMPLATE):
+        if reference[:2] == POD_GROUP:
             return None
         *_, namespace, name = reference
         place, now = Slot(CLAIMS, namespace, name), self._now()

@@ -41,11 +41,26 @@ async def list_stored(
 
     Raises ApiError, Unreachable.
     """
+    return await _list_served(context, resources, deadline, namespace, label_selector) or []
+
+
+async def is_served(context: Context, adapter: Adapter, namespace: str, deadline: Deadline) -> bool:
+    """Return True for a kind of which the cluster serves some version. Raises ApiError, Unreachable."""
+    return await _list_served(context, resources_of(adapter), deadline, namespace) is not None
+
+
+async def _list_served(
+    context: Context,
+    resources: Sequence[Resource],
+    deadline: Deadline,
+    namespace: str | None = None,
+    label_selector: str | None = None,
+) -> list[Object] | None:
     for resource in resources:
         with suppress(NotFound):
             objects, _ = await context.lists.of(resource, deadline, namespace, label_selector)
             return objects
-    return []
+    return None
 
 
 async def list_kinds(

@@ -33,16 +33,16 @@ from webhooks.charging.charges import (
 )
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.reference_users import CLAIM_TEMPLATE, ReferenceUser, ReferenceUsers
+from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.charging.stored import read_versions, slot_of
 from webhooks.handlers.in_use import InUseCheck, used_by_earlier
 
 Object = dict[str, Any]
 
-#: The content of a claim template that does not exist: while it is gone, its users are charged for no devices of it. A
-#: template is immutable, so its users grow only when it is created again.
-_NO_DEVICES: Object = {"spec": {"spec": {"devices": {}}}}
+#: The content of an object that does not exist: while a claim template is gone, its users are charged for no devices of
+#: it. It is immutable, so its users grow only when it is created again. Without a pod template they cannot be counted.
+_NOTHING: Object = {"spec": {"spec": {"devices": {}}}}
 
 
 class ReferenceHandler:
@@ -65,19 +65,19 @@ class ReferenceHandler:
             return Granted()
         name = request.name or str(about["metadata"].get("name", ""))
         reference = (request.kind.group, request.kind.kind, request.namespace, name)
+        if not await self._users.may_have(reference, deadline):
+            return Granted()
         if request.operation == "DELETE":
             if reference[:2] == CLAIM and is_made_for_pod(about):
                 return Granted()
             return await self._in_use.admit(reference, about, deadline)
-        if request.operation == "CREATE" and reference[:2] != CLAIM_TEMPLATE:
-            return Granted()
         if request.operation == "CREATE":
             # A name that is taken may be free by the time of the write, and what comes then is counted by nobody.
             taken = await self._charger.name_check(request, deadline)()
             if taken is not None:
                 return taken
         uid, version = target_version(request, about, old)
-        count = partial(self._count, reference, uid, version, about, old or _NO_DEVICES, deadline)
+        count = partial(self._count, reference, uid, version, about, old or _NOTHING, deadline)
         return await self._charger.charge(request, await count(), deadline, count)
 
     async def _count(

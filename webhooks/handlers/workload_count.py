@@ -5,7 +5,7 @@ This file alone decides it. It charges nothing, and a write that cannot be count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -45,7 +45,7 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.grown_children import GrownChildren
 from webhooks.charging.owner_trust import OwnerTrust, as_child
 from webhooks.charging.payers import Payers
-from webhooks.charging.reference_users import CLAIM_TEMPLATE
+from webhooks.charging.reference_users import CLAIM_TEMPLATE, has_template_of
 from webhooks.charging.shared_claims import SharedClaims
 from webhooks.charging.stored import is_going, read_versions, stored_demand, stored_label
 from webhooks.handlers.answer import subject_of
@@ -174,13 +174,15 @@ class WorkloadCounter:
         before = self._children.with_children(stored, adapter, children, lookup) if stored is not None else None
         is_first = old is not None and charged_group(old, self._registry, lookup) is None
         cost = await self._beyond.of(adapter, new, old, declared, before, deadline, is_first=is_first)
+        new_templates = self._new_templates(asked, old if stored is not None else None, adapter, lookup)
         charge = replace(
             cost.charge(adapter, write.request, new, old),
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
             changes_size=stored is not None and _sizes(stored) != _sizes(own_demand),
-            templates=self._new_templates(asked, old if stored is not None else None, adapter, lookup),
+            templates=frozenset(name for *_, name in new_templates),
         )
+        _check_stay(adapter, asked.asked if charge.growth() else new_templates, lookup)
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, cost.demand, cost.before or NO_DEMAND, lookup, deadline)
@@ -196,12 +198,15 @@ class WorkloadCounter:
 
     def _new_templates(
         self, asked: TrackingLookup, stored: Object | None, adapter: Adapter, lookup: Lookup
-    ) -> frozenset[str]:
-        """Return the claim templates that a workload comes to name: their writes do not find it by what is stored."""
-        named = {name for *kind, _, name in asked.asked if tuple(kind) == CLAIM_TEMPLATE}
+    ) -> set[Reference]:
+        """Return the claim templates and pod templates that a workload comes to name.
+
+        Their writes do not find it by what is stored.
+        """
+        named = {each for each in asked.asked if each[:2] == CLAIM_TEMPLATE or has_template_of(adapter, each)}
         if named and stored is not None:
-            named -= {reference[3] for reference in counting.references(stored, adapter, lookup, self._config)}
-        return frozenset(named)
+            named -= set(counting.references(stored, adapter, lookup, self._config))
+        return named
 
     def _leaving(
         self, write: WorkloadWrite, entering: PendingCharge, children: list[Object], lookup: ReferenceLookup
@@ -416,6 +421,18 @@ def _charges(adapter: Adapter, charges: list[PendingCharge]) -> Charges:
     is_final = len(charges) == 1 and not (adapter.refers or adapter.grows or charges[0].charge.templates)
     shares = not is_final and charges[0].charge.is_shared
     return Charges(charges, is_final, precheck=charges[-1] if shares else None)
+
+
+def _check_stay(adapter: Adapter, asked: Iterable[Reference], lookup: Lookup) -> None:
+    """Raise Malformed where the pod templates of a workload are in an object that is being deleted.
+
+    Another may come in its place, and nobody asks what it has.
+    """
+    for reference in (each for each in asked if has_template_of(adapter, each)):
+        found = lookup.get(*reference)
+        if found is not None and is_going(found):
+            _, kind, _, name = reference
+            raise Malformed(f"{kind} {name}, which has the template of its pods, is being deleted: refer to another")
 
 
 def _sizes(demand: Demand) -> list[Resources]:

@@ -151,9 +151,58 @@ async def test_a_rollout_that_moves_says_so_in_the_group_that_it_leaves(api: Api
     [leaves], [enters] = await api.entries("nlp"), await api.entries("vision")
     assert (leaves.slot, leaves.uid, leaves.extra["limits.cpu"]) == (enters.slot, enters.uid, 0)
     assert enters.extra["limits.cpu"] == 2 * 10**9
-    assert "a change of rollouts.argoproj.io/default/web is under way" in message(
-        await edit(hooks, shape, "2", timeout="2s")
-    )
+    assert message(await edit(hooks, shape, "2", timeout="2s")) == f"PodTemplate default/shape {PROMISED}"
+
+
+PROMISED = "was promised to rollouts.argoproj.io/default/web a moment ago: try again"
+
+
+async def test_what_a_rollout_comes_to_refer_to_waits_for_it(api: Api, hooks: Hooks) -> None:
+    """The Rollout is admitted and not stored: a list of what refers to the template does not have it."""
+    await api.group("nlp", cpu="10")
+    shape, other = await store(api, deployment("shape", None, 0)), await store(api, pod_template("other"))
+    assert (await hooks.create(referring("web", "nlp", shape, 2)))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert "templates=shape" in str(promise).split()
+    response = await hooks.review("references", "DELETE", None, shape)
+    assert (message(response), response["status"]["code"]) == (f"Deployment default/shape {PROMISED}", 429)
+    assert message(await edit(hooks, shape, "5")) == f"Deployment default/shape {PROMISED}"
+    assert (await hooks.review("references", "DELETE", None, other))["allowed"]
+
+
+async def test_a_pod_template_that_is_created_again_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
+    """The Rollout cannot be counted without it."""
+    await api.group("nlp", cpu="5")
+    await store(api, referring("web", "nlp", pod_template("shape"), 2))
+    refused = message(await hooks.review("references", "CREATE", pod_template("shape", "3")))
+    assert "exceeded quota: nlp, requested: limits.cpu=6" in refused
+    assert "charged for Rollout default/web, which refers to PodTemplate shape" in refused
+    new = changed(pod_template("shape", "2"), lambda o: o["metadata"].update(uid="u2"))
+    assert (await hooks.review("references", "CREATE", new))["allowed"]
+    [promise] = await api.entries("nlp")
+    assert (promise.slot, promise.uid, promise.amount["limits.cpu"]) == (WEB, "u2", 4 * 10**9)
+
+
+@pytest.mark.parametrize("make", [lambda: deployment("shape", None, 0), lambda: pod_template("shape")])
+async def test_a_rollout_cannot_come_to_refer_to_what_is_being_deleted(api: Api, hooks: Hooks, make: Any) -> None:
+    """What comes in its place may be of any size; a Rollout that stands asks for no more of it."""
+    await api.group("nlp", cpu="10", used={"cpu": "2"})
+    other = await store(api, pod_template("other"))
+    made = make()
+    shape = await store(api, changed(made, lambda o: o["metadata"].update(finalizers=["example.com/held"])))
+    web = await store(api, referring("web", "nlp", shape, 2))
+    another = await store(api, referring("another", "nlp", other, 2))
+    await api.client.delete(OF_KIND[shape["kind"]], "shape", "default")
+    gone = f"{shape['kind']} shape, which has the template of its pods, is being deleted: refer to another"
+    assert gone in message(await hooks.create(referring("new", "nlp", shape, 2)))
+    assert gone in message(await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=3))))
+    moved = changed(another, lambda o: o["spec"].update(workloadRef=web["spec"]["workloadRef"]))
+    assert gone in message(await hooks.update(another, moved))
+    assert (await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=1))))["allowed"]
+    assert (
+        await hooks.update(web, changed(web, lambda o: o["spec"].update(workloadRef=another["spec"]["workloadRef"])))
+    )["allowed"]
+    await api.client.patch(OF_KIND[shape["kind"]], "shape", {"metadata": {"finalizers": None}}, namespace="default")
 
 
 # -- Claim templates ---------------------------------------------------------------------------------------------------
