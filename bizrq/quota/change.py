@@ -232,7 +232,7 @@ def stored_remarks(charge: Charge, resources: Iterable[str]) -> list[str]:
     if charge.changes_size:
         why = "pods that run cost more than those of the new template and stay beside the added ones"
         return [f"{why}: {_FIRST} once all pods are of it"]
-    return ["pods that run stay until those that take their place are available"]
+    return ["pods that run stay beside those that take their place"]
 
 
 def _named(version: OlderVersion) -> str:

@@ -21,8 +21,8 @@ from tests.reliability.routes import (
 )
 from tests.support.cluster import Cluster
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS
-from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
+from tests.support.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS
+from tests.support.tenant import DAEMONSETS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -110,3 +110,36 @@ async def test_the_ordinals_of_a_stateful_set_start_elsewhere_again_and_again(
         await for_a_while(lambda number=number: has_running(tenant, 4 + number), 5)
         await asyncio.sleep(1)
     await live.settled()
+
+
+async def test_a_daemon_set_goes_from_some_tainted_nodes_to_others(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    """It asks for three pods, as before. Its controller keeps those on nodes that repel them now."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's DaemonSets delete such pods")
+    keys, room = ("a", "b", "c"), {"cpu": "64", "memory": "64Gi", "pods": "100"}
+    names = [f"{tenant.name}-{key}{number}" for key in keys for number in range(3)]
+    for name in names:
+        taint = {"key": f"{name[:-1]}", "effect": "NoSchedule"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": [taint]}}
+        ready = {"type": "Ready", "status": "True"}
+        await tenant.admin.create(NODES, node | {"status": {"allocatable": room, "conditions": [ready]}})
+    try:
+        made = of_kind(DAEMONSETS, web(tenant, 1))
+        made["spec"]["updateStrategy"] = {"type": "OnDelete"}
+        for key in keys:
+            tolerated = [{"key": f"{tenant.name}-{key}", "operator": "Exists"}]
+            made["spec"]["template"]["spec"]["tolerations"] = tolerated
+            if key == "a":
+                await tenant.create(DAEMONSETS, made)
+            else:
+                change = {"spec": {"template": {"spec": {"tolerations": tolerated}}}}
+                await attempt(tenant.patch(DAEMONSETS, "web", change))
+            await for_a_while(lambda key=key: has_running(tenant, {"a": 3, "b": 6, "c": 9}[key]), 6)
+            await asyncio.sleep(1)
+        await live.settled()
+    finally:
+        await attempt(tenant.delete(DAEMONSETS, "web"))
+        for name in names:
+            await tenant.admin.delete(NODES, name)

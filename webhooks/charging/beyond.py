@@ -71,12 +71,14 @@ class Beyond:
         old: Object | None,
         asked: Demand,
         before: Demand | None,
+        lookup: Lookup,
         deadline: Deadline,
         *,
         is_first: bool = False,
     ) -> DemandOfWrite:
         """Return what a write may cost that asks for this much; by it `is_first` has the stored object's first group.
 
+        `lookup` has what both objects refer to.
         Raises Malformed, ApiError, Unreachable.
         """
         found = await self._with_older(adapter, new, old, DemandOfWrite(asked, before), deadline)
@@ -86,6 +88,8 @@ class Beyond:
         if found.before is not None and REPLICA_SET not in adapter.creates:
             shift = shift_of_ordinals(old, new) if adapter.group_kind == STATEFUL_SET else 0
             stays = counting.beside_stored(found.demand, found.before, shift)
+            if adapter.per_node:
+                stays = add(stays, counting.stored_on_nodes(new, old, found.before, adapter, lookup))
             found = replace(found.more(stays), because_stored=stays)
         found = found.more(await self._adoption.lets_go(adapter, old, new, deadline))
         if is_first and adapter.creates:

@@ -289,7 +289,7 @@ class OwnerTrust:
             # Its pods may stay, or be made of an older version.
             models = labels_of(pays)
             as_paid = inheriting(new, models), inheriting(old, models)
-            demand = (await self._beyond.of(adapter, *as_paid, demand, before, deadline)).demand
+            demand = (await self._beyond.of(adapter, *as_paid, demand, before, lookup, deadline)).demand
         if not growth(demand.resources, before.resources if before is not None else {}):
             return None
         pods = self._declared(family, lookup) if adapter.group_kind == POD else NO_DEMAND

@@ -173,7 +173,7 @@ class WorkloadCounter:
         declared = self._children.with_children(own_demand, adapter, children, lookup)
         before = self._children.with_children(stored, adapter, children, lookup) if stored is not None else None
         is_first = old is not None and charged_group(old, self._registry, lookup) is None
-        cost = await self._beyond.of(adapter, new, old, declared, before, deadline, is_first=is_first)
+        cost = await self._beyond.of(adapter, new, old, declared, before, lookup, deadline, is_first=is_first)
         new_templates = self._new_templates(asked, old if stored is not None else None, adapter, lookup)
         charge = replace(
             cost.charge(adapter, write.request, new, old),
@@ -265,7 +265,7 @@ class WorkloadCounter:
         if not (is_over and has_same_spec(old, new)):
             asked, stands = with_models(new, paid.models), with_models(old, paid.models)
             demand = counting.own_demand(asked, adapter, lookup, self._config)
-            cost = await self._beyond.of(adapter, asked, stands, demand, before, deadline)
+            cost = await self._beyond.of(adapter, asked, stands, demand, before, lookup, deadline)
         charge = cost.charge(adapter, request, new, old)
         is_taken = self._payers.takes_away(new, paid, lookup)
         if is_taken:

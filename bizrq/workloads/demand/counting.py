@@ -259,6 +259,30 @@ def beside_stored(demand: Demand, before: Demand, shift: int = 0) -> Resources:
     return resources.nonzero(resources.total(stay))
 
 
+def stored_on_nodes(
+    new: dict[str, Any], old: dict[str, Any], before: Demand, adapter: Adapter, lookup: Lookup
+) -> Resources:
+    """Return what stored pods cost, of a kind with one on each node, that stay where the new object makes none.
+
+    Its controller deletes no pods that a taint with the effect NoSchedule would keep away now (kubernetes
+    pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod: shouldContinueRunning). Raises Malformed.
+    """
+    costs = {role.name: role.per_pod for role in before.roles}
+    if not costs:
+        return {}
+    nodes = lookup.all_of(*ALL_NODES[:3])
+    namespace = namespace_of(new)
+    instead = {pods.name: pods for pods in _pod_sets(new, adapter, namespace, lookup)}
+    stay: list[Resources] = []
+    for pods in _pod_sets(old, adapter, namespace, lookup):
+        if pods.name in costs and (then := instead.get(pods.name)) is not None:
+            kept = set(eligible_nodes(then.spec, then.path, nodes, made=False))
+            kept -= set(eligible_nodes(then.spec, then.path, nodes))
+            kept &= set(eligible_nodes(pods.spec, pods.path, nodes))
+            stay.append(resources.scale(costs[pods.name], len(kept)))
+    return resources.nonzero(resources.total(stay))
+
+
 def _by_controller(demand: Demand) -> dict[str, list[RoleDemand]]:
     """Return the roles of which a controller counts the pods together, in the order of their ordinals."""
     found: dict[str, list[RoleDemand]] = {}

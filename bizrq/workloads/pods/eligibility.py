@@ -26,16 +26,18 @@ _MOST_STEPS: Final = 100_000
 #: The lists of rules in a term.
 _PARTS: Final = ("matchExpressions", "matchFields")
 _STATE_TAINTS: Final = "node.kubernetes.io/"
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_EVICTING: Final = frozenset({"NoExecute"})
+_REPELLING: Final = _EVICTING | {"NoSchedule"}
 _NAME_FIELD: Final = "metadata.name"
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
 
-def eligible_nodes(spec: Object, path: str, nodes: Iterable[Object]) -> list[str]:
-    """Return the names of the nodes that a pod with this PodSpec runs on. `path` is where the spec stands, for errors.
+def eligible_nodes(spec: Object, path: str, nodes: Iterable[Object], *, made: bool = True) -> list[str]:
+    """Return the names of the nodes that a pod with this PodSpec is made on, without `made` of those where it may stay.
 
-    Raises Malformed where the spec is not of the form that Kubernetes takes.
+    A taint with the effect NoSchedule keeps no pod from staying. `path` is where the spec stands, for errors. Raises
+    Malformed where the spec is not of the form that Kubernetes takes.
     """
     name, selector, terms, tolerations = placement(spec, path)
     asked = [node for node in nodes if name in ("", _name(node))]
@@ -44,7 +46,11 @@ def eligible_nodes(spec: Object, path: str, nodes: Iterable[Object]) -> list[str
     values, cost = sum(len(rule.get("values") or ()) for rule in rules), len(rules) + len(tolerations)
     if max(cost, values) > _MOST_RULES or len(keys) * len(asked) > _MOST_STEPS:
         return [_name(node) for node in asked]
-    fits, tolerates, by_name = _affinity(selector, terms), _Tolerations(tolerations), any(map(_has_fields, terms or ()))
+    fits, tolerates, by_name = (
+        _affinity(selector, terms),
+        _Tolerations(tolerations, _REPELLING if made else _EVICTING),
+        any(map(_has_fields, terms or ())),
+    )
     found: list[str] = []
     verdicts: dict[object, bool] = {}
     for node in asked:
@@ -162,17 +168,18 @@ def _field_rule(rule: Object) -> _Fits | None:
 
 
 class _Tolerations:
-    """Tolerations of a pod (kubernetes core/v1 toleration.go, ToleratesTaint)."""
+    """Tolerations of a pod for taints with some effects (kubernetes core/v1 toleration.go, ToleratesTaint)."""
 
-    def __init__(self, tolerations: Sequence[Object]) -> None:
+    def __init__(self, tolerations: Sequence[Object], effects: Collection[str]) -> None:
         self._tolerations = tolerations
+        self._effects = effects
 
     def all(self, taints: Iterable[Object]) -> bool:
-        """Return True where each taint that keeps pods away is tolerated."""
+        """Return True where each taint with such an effect is tolerated."""
         return all(
             any(_tolerates(toleration, taint) for toleration in self._tolerations)
             for taint in taints
-            if taint.get("effect") in _REPELLING and not str(taint.get("key")).startswith(_STATE_TAINTS)
+            if taint.get("effect") in self._effects and not str(taint.get("key")).startswith(_STATE_TAINTS)
         )
 
 

@@ -161,3 +161,32 @@ async def test_a_surge_that_cannot_be_read_is_refused(api: Api, hooks: Hooks) ->
     refused = await hooks.create(changed(daemonset("nlp"), surge("lots")))
     assert "spec.updateStrategy.rollingUpdate.maxSurge: must be a whole number or a percentage" in message(refused)
     assert refused["status"]["code"] == 422
+
+
+def tolerating(*keys: str, **more: Any) -> Callable[[Object], None]:
+    return pods(tolerations=[{"key": f"example.com/{key}", "operator": "Exists"} for key in keys], **more)
+
+
+@pytest.mark.parametrize(
+    ("effect", "change", "fits"),
+    [
+        ("NoSchedule", tolerating("b"), False),
+        ("NoExecute", tolerating("b"), True),
+        ("NoSchedule", tolerating("b", nodeSelector={"on": "b"}), True),
+        ("NoSchedule", tolerating(), True),
+    ],
+    ids=["to others", "driven away", "to selected ones", "to none"],
+)
+async def test_pods_stay_on_nodes_that_only_repel_new_ones(
+    api: Api, hooks: Hooks, effect: str, change: Callable[[Object], None], fits: bool
+) -> None:
+    """Those on two nodes stay beside those that come to two others; its controller deletes the rest."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    for key in ("a", "b"):
+        await nodes(api, 2, {"key": f"example.com/{key}", "effect": effect}, on=key)
+    old = stored(changed(daemonset("nlp"), tolerating("a")))
+    answer = await hooks.update(old, changed(old, change))
+    assert answer["allowed"] is fits
+    if not fits:
+        assert "requested: limits.cpu=2" in message(answer)
+        assert "pods that run stay beside those that take their place" in message(answer)
