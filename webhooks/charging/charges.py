@@ -74,6 +74,10 @@ class Decided:
     charge: PendingCharge | None = field(default=None, compare=False)
 
 
+class Busy(Exception):
+    """The write cannot be counted before something else has happened, which it says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Charges:
     """The charges of a write, in the order in which they are decided.

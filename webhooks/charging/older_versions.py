@@ -10,22 +10,25 @@ template says. This file alone decides which templates those may have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, OlderVersion
-from bizrq.store.reference_resolver import REVISIONS
+from bizrq.store.reference_resolver import REVISIONS, resource_of
 from bizrq.units.resources import Resources, growth, larger, scale, total
 from bizrq.workloads.demand.counting import Demand
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, REPLICA_SET, ROLLOUT, STATEFUL_SET, Adapter
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.observation import has_observed, unobserved
 from bizrq.workloads.ownership.own_labels import ROLLOUT_HASH
 from bizrq.workloads.ownership.payers import keeps, selector_of
 from bizrq.workloads.ownership.takeover import replicas_of, takeover
 from bizrq.workloads.ownership.waiting import current_version
 from bizrq.workloads.special.statefulset import partition
 from bizrq.workloads.validation import map_at
+from webhooks.charging.charges import Busy, display_name
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.stored import is_going, list_kinds, list_stored
@@ -123,8 +126,10 @@ class OlderVersions:
         return [obj for obj in active if obj["metadata"].get("uid") != current]
 
     async def _revisions(self, new: Object, old: Object | None, before: int, after: int, deadline: Deadline) -> Older:
-        """Return the object with each revision that may become the current one unseen. Raises ApiError, Unreachable.
+        """Return the object with each revision that may become the current one unseen.
 
+        Raises Busy where its controller may be about to make one of a template that is stored no more, ApiError,
+        Unreachable.
         What the status names is counted with the object (`bizrq.workloads.special.statefulset`).
         """
         if old is None:
@@ -133,6 +138,7 @@ class OlderVersions:
         is_same, is_observed = _template(old) == _template(new), bool(has_observed(old))
         if below <= was_below or (is_same and is_observed):
             return _NONE
+        await self._check_observed(new, old, deadline)
         found: list[Version] = []
         if not is_same:
             # The revision of the stored template may not exist yet.
@@ -144,6 +150,21 @@ class OlderVersions:
             made = [obj for obj in listed if is_its(obj, metadata.get("uid"), adopts=False)]
             found += [version_of(new, obj, _template(map_at(obj, "data")), 0) for obj in made]
         return Older(found, after > before, max(0, min(below, before) - was_below))
+
+    async def _check_observed(self, new: Object, old: Object, deadline: Deadline) -> None:
+        """Raise Busy while a controller that has read a spec of before may still make its revision.
+
+        That of the stored spec is known. Raises ApiError, Unreachable.
+        """
+        kind = self._context.registry.by_kind(*STATEFUL_SET)
+        if kind is None or unobserved(old, old) <= 1:
+            return
+        metadata = map_at(old, "metadata")
+        name, namespace = str(metadata.get("name")), str(metadata.get("namespace"))
+        with suppress(NotFound):
+            now = await self._context.client.get(resource_of(kind), name, namespace, timeout=deadline.seconds_left())
+            if unobserved(old, now) > 1:
+                raise Busy(f"the controller of {display_name(new)} has not seen its last changes yet: try again")
 
 
 def with_older(demand: Demand, before: Demand | None, older: Sequence[Demand]) -> tuple[Demand, Demand | None]:

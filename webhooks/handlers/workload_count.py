@@ -31,6 +31,7 @@ from webhooks.charging.adoption import Adoption
 from webhooks.charging.authorization import is_new_in_group
 from webhooks.charging.beyond import Beyond, DemandOfWrite
 from webhooks.charging.charges import (
+    Busy,
     Charges,
     Counted,
     Decided,
@@ -94,6 +95,12 @@ class WorkloadCounter:
 
     async def count(self, write: WorkloadWrite, deadline: Deadline, fresh: Fresh) -> Counted:
         """Count the write as everything else is stored now. Raises Malformed, ApiError, Unreachable."""
+        try:
+            return await self._count(write, deadline, fresh)
+        except Busy as busy:
+            return Decided(Denied(Reason.BUSY, str(busy)))
+
+    async def _count(self, write: WorkloadWrite, deadline: Deadline, fresh: Fresh) -> Counted:
         counted: list[tuple[Demand, TrackingLookup]] = []
 
         def count(found: Lookup) -> None:

@@ -35,6 +35,11 @@ def has_observed(obj: Mapping[str, Any]) -> bool | None:
     return None if observed is None else observed >= _stored(obj)
 
 
+def unobserved(obj: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """Return how many specs, up to the one in `obj`, its status `now` does not say to be observed. Raises nothing."""
+    return max(0, _stored(obj) - (_observed(now) or 0))
+
+
 def has_acted(obj: Mapping[str, Any], decided_on: int | None) -> bool | None:
     """Return True once the controller has acted on the write that an update became. Raises nothing.
 

@@ -219,6 +219,33 @@ async def test_a_refusal_of_a_stateful_set_names_its_revision(api: Api, hooks: H
     assert "added pods count as limits.cpu=5 each, like those of the stored template (2 pods), which" in refused
 
 
+async def test_a_stateful_set_waits_until_its_controller_has_seen_all_but_the_stored_template(
+    api: Api, hooks: Hooks
+) -> None:
+    """It may have read one of before, and make a revision of it that becomes the current one."""
+    await api.group("nlp", cpu="12")
+    made = changed(deployment("db", "nlp", 0), lambda o: o.update(kind="StatefulSet"))
+    made["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 9}}
+    made = await api.client.create(STATEFULSETS, made)
+    behind = changed(made, lambda o: o["metadata"].update(generation=3))
+    grown = changed(behind, lambda o: o["spec"].update(replicas=3))
+    for observed, allowed in ((None, False), (1, False), (2, True)):
+        if observed is not None:
+            status = {"status": {"observedGeneration": observed}}
+            await api.client.patch(STATEFULSETS, "db", status, namespace="default", subresource="status")
+        answer = await hooks.update(behind, grown, resource=STATEFULSETS, timeout="1s")
+        assert answer["allowed"] is allowed
+        if not allowed:
+            assert "the controller of StatefulSet default/db has not seen its last changes yet" in message(answer)
+            assert answer["status"]["code"] == 429
+    one = changed(made, lambda o: o["metadata"].update(generation=1))
+    assert (await hooks.update(one, changed(one, lambda o: o["spec"].update(replicas=3)), resource=STATEFULSETS))[
+        "allowed"
+    ]
+    freely = changed(grown, lambda o: o["spec"].pop("updateStrategy"))
+    assert (await hooks.update(behind, freely, resource=STATEFULSETS))["allowed"]
+
+
 async def test_a_refusal_of_a_new_workload_names_what_it_adopts(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="10", used={"cpu": "5"})
     left = await version(api, None, "left", 1, "5")
