@@ -70,6 +70,13 @@ class Request(msgspec.Struct, rename="camel"):
     dry_run: bool | None = None
     options: dict[str, Any] | None = None
 
+    @property
+    def is_by_person(self) -> bool:
+        """True for people, and for the service accounts of the namespace that they write to, which are theirs."""
+        user = self.user_info or UserInfo()
+        is_theirs = f"system:serviceaccounts:{self.namespace}" in (user.groups or ())
+        return is_theirs or not user.username.startswith("system:")
+
 
 class _Review(msgspec.Struct):
     request: Request

@@ -66,8 +66,8 @@ def decide(account: Account, charge: Charge, now: int) -> Verdict:
 
     entry = reservation_for(account, charge, now)
     given = Input(account, charge, more, entry, added(account, entry), now)
-    # What an owner covers makes nothing worse: all that it needs is an entry.
-    for check in CHECKS if more or charge.room is None else ENTRY_CHECKS:
+    # What an owner covers asks for nothing more: all that it needs is an entry.
+    for check in CHECKS if more or charge.room is None else COVERED_CHECKS:
         denied = check(given)
         if denied is not None:
             return denied
@@ -95,10 +95,15 @@ def no_less_is_stated(account: Account, charge: Charge) -> Denied | None:
     """Deny an update by which containers or cards no longer state what `hard` names.
 
     A create that states as little is denied, and so are its pods by native quota. What was stored like that may stay.
+    What an owner covers is denied where a person writes it.
     """
-    if charge.room is not None:
+    if charge.room is not None and not charge.is_by_person:
         return None
     return _unspecified(account, charge.newly_unspecified()) or _unmodelled(account, charge.newly_unmodelled())
+
+
+def child_states_no_less(given: Input) -> Denied | None:
+    return no_less_is_stated(given.account, given.charge)
 
 
 def requests_are_stated(given: Input) -> Denied | None:
@@ -276,8 +281,9 @@ CHECKS: Sequence[Callable[[Input], Denied | None]] = (
     namespace_leaves_room,
     account_takes_an_entry,
 )
-#: Those that concern the entry alone.
-ENTRY_CHECKS: Sequence[Callable[[Input], Denied | None]] = (
+#: Those of what an owner covers.
+COVERED_CHECKS: Sequence[Callable[[Input], Denied | None]] = (
+    child_states_no_less,
     entry_is_short,
     slot_takes_an_entry,
     account_takes_an_entry,

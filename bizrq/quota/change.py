@@ -89,7 +89,8 @@ class Charge:
     `leaving` are the parts of the entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
-    depends on the entries of the children that came before. `children` are the kinds of objects whose creates are
+    depends on the entries of the children that came before. One that `is_by_person` has to state what `hard` names: an
+    operator may add containers that do not. `children` are the kinds of objects whose creates are
     promised in the slot beside what its own object needs.
 
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
@@ -119,6 +120,7 @@ class Charge:
     is_shared: bool = False
     stated: frozenset[str] | None = frozenset()
     is_child: bool = False
+    is_by_person: bool = False
     generation: int | None = None
     room: Room | None = None
     children: frozenset[str] = frozenset()
@@ -176,11 +178,11 @@ class Charge:
 
     def newly_unspecified(self) -> dict[str, list[str]]:
         """Return the requests and limits with the containers that do not state them, and did or were not there."""
-        return _beyond(self.unspecified, self.unspecified_before)
+        return newly(self.unspecified, self.unspecified_before)
 
     def newly_unmodelled(self) -> dict[str, list[str]]:
         """Return the names of cards with the roles that ask for them without a model, and did not before."""
-        return _beyond(self.unmodelled, self.unmodelled_before)
+        return newly(self.unmodelled, self.unmodelled_before)
 
     def runs_longer(self) -> bool:
         """Return True where it may run longer than before: in safe mode that may need more hours."""
@@ -189,7 +191,7 @@ class Charge:
         )
 
 
-def _beyond(now: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def newly(now: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return those of each name that it did not have before, without names that have none."""
     new = {name: [each for each in who if each not in before.get(name, ())] for name, who in now.items()}
     return {name: who for name, who in new.items() if who}

@@ -12,7 +12,7 @@ from typing import Any
 
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, NotFound, Unreachable
-from bizrq.quota.change import Charge
+from bizrq.quota.change import Charge, newly
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.store.reference_resolver import resource_of
 from bizrq.units.resources import growth
@@ -91,7 +91,7 @@ class GrownChildren:
             family = await self._family(maker, above, adapter, (new, old), uid, deadline)
             if family is None:
                 return Decided(Granted())
-            counted = self._charge(family, adapter, new, old, uid, version)
+            counted = self._charge(family, adapter, new, old, uid, version, is_by_person=request.is_by_person)
             if counted is None:
                 return Decided(Granted())
             charge, before, after = counted
@@ -100,7 +100,8 @@ class GrownChildren:
             what = f"what {display_name(above)} made"
             return Decided(Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}"))
         whom = f"{display_name(family.stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
-        own = PendingCharge(family.group, charge, family.lookup, whom, is_intent=not charge.growth())
+        is_intent = not (charge.growth() or charge.is_by_person)
+        own = PendingCharge(family.group, charge, family.lookup, whom, is_intent=is_intent)
         return Charges([own, *claims])
 
     async def _family(
@@ -141,16 +142,25 @@ class GrownChildren:
         return _Family(maker, stored, group, siblings, lookup, asked)
 
     def _charge(
-        self, family: _Family, adapter: Adapter, new: Object, old: Object | None, uid: str, version: int | None
+        self,
+        family: _Family,
+        adapter: Adapter,
+        new: Object,
+        old: Object | None,
+        uid: str,
+        version: int | None,
+        *,
+        is_by_person: bool,
     ) -> tuple[Charge, Demand, Demand] | None:
-        """Return the payer's charge, and its demand before and after; None where the child does not grow.
+        """Return the payer's charge, and its demand before and after.
 
-        Raises Malformed.
+        None where the child does not grow, nor is `is_by_person` and states less than before. Raises Malformed.
         """
         context, maker, lookup = self._context, family.maker, family.lookup
         mine = counting.own_demand(new, adapter, lookup, context.config)
         was = stored_demand(context, old, adapter, lookup) if old is not None else NO_DEMAND
-        if not growth(mine.resources, was.resources):
+        states_less = is_by_person and bool(newly(mine.missing, was.missing))
+        if not (growth(mine.resources, was.resources) or states_less):
             return None
         own = stored_demand(context, family.stored, maker, lookup)
         if own.roles:
@@ -173,6 +183,7 @@ class GrownChildren:
             pending_write=slot_of(context, new),
             read_versions=read_versions(context, family.asked, lookup, [family.stored, *family.siblings]),
             unspecified=mine.missing,
+            is_by_person=states_less,
             max_run_time=after.run,
             max_run_time_before=before.run,
             run_bound_path=deadline_path(maker),

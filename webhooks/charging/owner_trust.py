@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
-from bizrq.quota.change import Charge, Room
+from bizrq.quota.change import Charge, Room, newly
 from bizrq.store.ports import ReferenceLookup
 from bizrq.store.reference_resolver import resource_of, resources_of
 from bizrq.units.resources import Resources, add, growth, larger, scale, total
@@ -74,7 +74,7 @@ class UntrustedChild:
     """A child that its owner may not cover: its demand, and that of the stored child, None without one.
 
     With `room` it is charged in the `slot` of its owner; `is_over` says that the listed children leave too little room.
-    Without it is charged in its own slot.
+    Without it is charged in its own slot. A person writes one that `is_by_person`.
     """
 
     demand: Demand
@@ -82,6 +82,7 @@ class UntrustedChild:
     is_over: bool = True
     slot: Slot | None = None
     room: Room | None = None
+    is_by_person: bool = False
 
 
 def as_child(charge: Charge, child: UntrustedChild, adapter: Adapter) -> Charge:
@@ -98,6 +99,7 @@ def as_child(charge: Charge, child: UntrustedChild, adapter: Adapter) -> Charge:
         roles_before=(),
         max_run_time_before=charge.max_run_time,
         room=child.room,
+        is_by_person=child.is_by_person,
         children=frozenset({adapter.resource}),
     )
 
@@ -291,7 +293,9 @@ class OwnerTrust:
             as_paid = inheriting(new, models), inheriting(old, models)
             demand = (await self._beyond.of(adapter, *as_paid, demand, before, lookup, deadline)).demand
         if not growth(demand.resources, before.resources if before is not None else {}):
-            return None
+            was = before.missing if before is not None else {}
+            if not (request.is_by_person and newly(demand.missing, was)):
+                return None
         pods = self._declared(family, lookup) if adapter.group_kind == POD else NO_DEMAND
         if is_unpaid and adapter.group_kind == POD and not pods.declared:
             # Its owner wants no pods, and ends it as nobody's.
@@ -322,7 +326,8 @@ class OwnerTrust:
             siblings = _with_larger_pods(siblings, own, live, least_pod(demand))
         room = siblings.room(reached, scaled_to=scaled_to, declared=pods.declared, least=least_pod(pods))
         is_over = bool(excess([demand.resources, room.asked(siblings.costs.values())], reached))
-        return UntrustedChild(demand, before, is_over, slot_of_owner(family.owner, family.above), room)
+        slot = slot_of_owner(family.owner, family.above)
+        return UntrustedChild(demand, before, is_over, slot, room, is_by_person=request.is_by_person)
 
     async def raised(
         self, adapter: Adapter, new: Object, old: Object, pays: Object, lookup: ReferenceLookup, deadline: Deadline

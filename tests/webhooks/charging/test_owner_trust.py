@@ -77,6 +77,28 @@ async def test_pods_within_their_owners_count_cost_nothing_for_any_user(api: Api
     assert all(not any(e.extra.values()) for e in await api.entries("nlp"))
 
 
+IN_NAMESPACE: Object = {
+    "username": "system:serviceaccount:default:driver",
+    "groups": ["system:serviceaccounts:default"],
+}
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize(("user", "may"), [(None, False), (IN_NAMESPACE, False), (OPERATOR, True)])
+async def test_people_state_what_hard_names_within_their_owners_count(
+    api: Api, hooks: Hooks, kind: str, user: Object | None, may: bool
+) -> None:
+    """An operator may add containers that state nothing: its account is of another namespace."""
+    await api.group("nlp", cpu="4", used={"cpu": "2"})
+    owner = await job(api)
+    bare = {"name": "bare", "image": "x"}
+    made = changed(child(owner, "w0"), lambda o: o["spec"].update({kind: [*o["spec"].get(kind, ()), bare]}))
+    answer = await hooks.create(made, user=user)
+    assert answer["allowed"] is may
+    if not may:
+        assert "must specify limits.cpu for: bare" in message(answer)
+
+
 async def test_a_pod_beyond_its_owners_count_pays_for_itself(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="3", used={"cpu": "2"})
     owner = await job(api)
