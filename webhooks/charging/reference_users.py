@@ -53,12 +53,17 @@ class ReferenceUsers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: Kinds that the cluster was seen to serve.
+        self._served: set[GroupKind] = set()
 
     async def may_have(self, reference: Reference, deadline: Deadline) -> bool:
         """Return False where the cluster serves no kind that may refer to an object. Raises ApiError, Unreachable."""
         if _is_of_claims(reference):
             return True
-        return any([await is_served(self._context, kind, reference[2], deadline) for kind in self._kinds(reference)])
+        for kind in self._kinds(reference):
+            if kind.group_kind not in self._served and await is_served(self._context, kind, reference[2], deadline):
+                self._served.add(kind.group_kind)
+        return any(kind.group_kind in self._served for kind in self._kinds(reference))
 
     async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
         """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
