@@ -78,8 +78,7 @@ class Beyond:
     ) -> DemandOfWrite:
         """Return what a write may cost that asks for this much; by it `is_first` has the stored object's first group.
 
-        `lookup` has what both objects refer to.
-        Raises Malformed, ApiError, Unreachable.
+        `lookup` has what both objects refer to. Raises Malformed, Busy, ApiError, Unreachable.
         """
         found = await self._with_older(adapter, new, old, DemandOfWrite(asked, before), deadline)
         if old is None:

@@ -100,7 +100,7 @@ class GrownChildren:
             what = f"what {display_name(above)} made"
             return Decided(Denied(Reason.TIMEOUT, f"{what} could not be read, try again: {error}"))
         whom = f"{display_name(family.stored)}, which made {adapter.kind} {new['metadata'].get('name')}"
-        is_intent = not (charge.growth() or charge.is_by_person)
+        is_intent = not (charge.growth() or (request.is_by_person and charge.newly_unspecified()))
         own = PendingCharge(family.group, charge, family.lookup, whom, is_intent=is_intent)
         return Charges([own, *claims])
 
@@ -183,7 +183,7 @@ class GrownChildren:
             pending_write=slot_of(context, new),
             read_versions=read_versions(context, family.asked, lookup, [family.stored, *family.siblings]),
             unspecified=mine.missing,
-            is_by_person=states_less,
+            unspecified_before=was.missing,
             max_run_time=after.run,
             max_run_time_before=before.run,
             run_bound_path=deadline_path(maker),

@@ -128,9 +128,8 @@ class OlderVersions:
     async def _revisions(self, new: Object, old: Object | None, before: int, after: int, deadline: Deadline) -> Older:
         """Return the object with each revision that may become the current one unseen.
 
-        Raises Busy where its controller may be about to make one of a template that is stored no more, ApiError,
-        Unreachable.
-        What the status names is counted with the object (`bizrq.workloads.special.statefulset`).
+        What the status names is counted with the object (`bizrq.workloads.special.statefulset`). Raises Busy where its
+        controller may be about to make one of a template that is stored no more, ApiError, Unreachable.
         """
         if old is None:
             return _NONE

@@ -275,11 +275,12 @@ def stored_on_nodes(
     instead = {pods.name: pods for pods in _pod_sets(new, adapter, namespace, lookup)}
     stay: list[Resources] = []
     for pods in _pod_sets(old, adapter, namespace, lookup):
-        if pods.name in costs and (then := instead.get(pods.name)) is not None:
+        then = instead.get(pods.name)
+        if then is not None and placement(then.spec, then.path) != placement(pods.spec, pods.path):
             kept = set(eligible_nodes(then.spec, then.path, nodes, made=False))
             kept -= set(eligible_nodes(then.spec, then.path, nodes))
             kept &= set(eligible_nodes(pods.spec, pods.path, nodes))
-            stay.append(resources.scale(costs[pods.name], len(kept)))
+            stay.append(resources.scale(costs.get(pods.name, {}), len(kept)))
     return resources.nonzero(resources.total(stay))
 
 
