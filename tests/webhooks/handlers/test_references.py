@@ -406,6 +406,26 @@ async def test_a_second_cluster_of_a_job_pays_for_itself(api: Api, hooks: Hooks)
     assert (str(promise.slot), promise.amount["limits.cpu"]) == ("rayclusters.ray.io/default/train-def", 3 * 10**9)
 
 
+@pytest.mark.parametrize(("user", "may"), [(None, False), ({"username": "system:serviceaccount:ray:kuberay"}, True)])
+@pytest.mark.parametrize("is_new", [True, False], ids=["made", "changed"])
+async def test_people_state_what_hard_names_in_what_outgrows_its_payer(
+    api: Api, hooks: Hooks, user: Object | None, may: bool, is_new: bool
+) -> None:
+    """An operator's account is of another namespace, and may make pods that state nothing."""
+    await api.group("nlp", cpu="8", used={"cpu": "4"})
+    job = await store(api, rayjob("train", "nlp", 2))
+    made = raycluster("train-abc", 2, job)
+    bare = changed(made, lambda o: o["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0].pop("resources"))
+    if is_new:
+        answer = await hooks.create(bare, user=user)
+    else:
+        old = await store(api, made)
+        answer = await hooks.update(old, changed(old, lambda o: o.update(spec=bare["spec"])), user=user)
+    assert answer["allowed"] is may
+    if not may:
+        assert "must specify limits.cpu for: c" in message(answer)
+
+
 async def test_a_payer_that_changes_is_counted_with_its_stored_child(api: Api, hooks: Hooks) -> None:
     """Asking for as many as run already costs nothing, and is recorded; a larger submitter is added to them."""
     await api.group("nlp", cpu="8", used={"cpu": "7"})
