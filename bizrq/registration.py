@@ -154,10 +154,10 @@ GROUP_CHANGED = (
 
 _SPEC_CHANGED = {"name": "spec-changed", "expression": SPEC_CHANGED}
 _NOT_BY_KUBERNETES = {"name": "not-by-kubernetes", "expression": f"!{BUILT_IN}"}
-#: The garbage collector deletes what has owners, and the controller of Deployments its own ReplicaSets of the past.
+#: Kubernetes' other controllers delete what has no owner any more, or ReplicaSets of the past, by name.
 _DELETED_ALONE = {
     "name": "not-with-namespace",
-    "expression": f"!{BUILT_IN} || has(oldObject.metadata.ownerReferences)",
+    "expression": "request.userInfo.username != 'system:serviceaccount:kube-system:namespace-controller'",
 }
 #: People, and the service accounts of the namespace that they write to, which are theirs.
 _PEOPLE = (

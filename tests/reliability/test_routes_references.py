@@ -30,6 +30,7 @@ from tests.reliability.routes import (
     web,
 )
 from tests.support.live_pods import LivePods
+from tests.support.logged_errors import LoggedErrors
 from tests.support.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICASETS, ROLLOUTS, Object, referring
 from tests.support.tenant import JOBS, Tenant
 
@@ -84,6 +85,28 @@ async def test_a_deployment_comes_again_larger(tenant: Tenant, live: LivePods, b
     await live.settled()
 
 
+async def test_a_rollout_that_is_being_deleted_loses_what_it_refers_to(
+    tenant: Tenant, live: LivePods, logged: LoggedErrors
+) -> None:
+    """A finalizer holds it. What it refers to may go then, and its demand is that of what comes again: drift."""
+    logged.allow(f"drift: group={tenant.name},")
+    await may_operate(tenant, ROLLOUTS)
+    shape = web(tenant, 0, name="shape", cpu="1m")
+    await tenant.create(DEPLOYMENTS, shape)
+    made = rollout(tenant, shape)
+    made["metadata"]["finalizers"] = ["example.org/held"]
+    uid = (await tenant.create(ROLLOUTS, made))["metadata"]["uid"]
+    await asyncio.sleep(2)
+    await tenant.delete(ROLLOUTS, "own")
+    await attempt(tenant.delete(DEPLOYMENTS, "shape"))
+    await gone(tenant, DEPLOYMENTS, "shape")
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 0, name="shape", cpu=LARGE)))
+    await asyncio.sleep(2)
+    await makes_pods(tenant, uid)
+    await live.settled()
+    await tenant.patch(ROLLOUTS, "own", {"metadata": {"finalizers": None}})
+
+
 @pytest.mark.parametrize("by", ["the garbage collector", "its history"])
 async def test_a_replica_set_of_a_deployment_comes_again_larger(tenant: Tenant, live: LivePods, by: str) -> None:
     """The garbage collector deletes it with its Deployment, and that one's controller once it is of the past."""
@@ -119,8 +142,26 @@ def runtime(tenant: Tenant, cpu: str) -> Object:
     }
 
 
-async def test_a_training_runtime_comes_again_larger(tenant: Tenant, live: LivePods) -> None:
-    """The JobSet and its Job are what the operators would make."""
+def indexed_job(tenant: Tenant, cpu: str) -> Object:
+    job = of_kind(JOBS, web(tenant, 4, label=None, cpu=cpu))
+    return {**job, "spec": {**job["spec"], "completions": 4, "completionMode": "Indexed"}}
+
+
+def job_set(tenant: Tenant, uid: str, cpu: str) -> Object:
+    """The JobSet of the TrainJob `own`."""
+    jobs = [{"name": "node", "template": {"spec": indexed_job(tenant, cpu)["spec"]}}]
+    made = {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"name": "own", "namespace": tenant.name},
+        "spec": {"replicatedJobs": jobs},
+    }
+    return owned(made, TRAIN_JOBS.kind, "own", uid, TRAIN_JOBS.api_version)
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed below a JobSet that goes"])
+async def test_a_training_runtime_comes_again_larger(tenant: Tenant, live: LivePods, how: str) -> None:
+    """The JobSet and its Job are what the operators would make. A TrainJob that has one is counted by that."""
     for kind in (TRAIN_JOBS, JOBSETS):
         await may_operate(tenant, kind)
     await tenant.create(RUNTIMES, await owned_by_map(tenant, runtime(tenant, "1m")))
@@ -136,20 +177,18 @@ async def test_a_training_runtime_comes_again_larger(tenant: Tenant, live: LiveP
     own["spec"]["trainer"] = {"numNodes": 4}
     uid = (await tenant.create(TRAIN_JOBS, own))["metadata"]["uid"]
     await asyncio.sleep(2)
-    await attempt(tenant.delete(CONFIG_MAPS, "owner"))
-    await gone(tenant, RUNTIMES, "shape")
-    await attempt(tenant.create(RUNTIMES, runtime(tenant, LARGE)))
+    if how == "deleted":
+        await attempt(tenant.delete(CONFIG_MAPS, "owner"))
+        await gone(tenant, RUNTIMES, "shape")
+        await attempt(tenant.create(RUNTIMES, runtime(tenant, LARGE)))
+    else:
+        await tenant.create(JOBSETS, job_set(tenant, uid, "1m"))
+        await attempt(tenant.patch(RUNTIMES, "shape", {"spec": runtime(tenant, LARGE)["spec"]}))
+        await attempt(tenant.delete(JOBSETS, "own"))
+        await gone(tenant, JOBSETS, "own")
     await asyncio.sleep(2)
-    job = of_kind(JOBS, web(tenant, 4, label=None, cpu=LARGE))
-    job["spec"] |= {"completions": 4, "completionMode": "Indexed"}
-    jobset = {
-        "apiVersion": JOBSETS.api_version,
-        "kind": JOBSETS.kind,
-        "metadata": {"name": "own", "namespace": tenant.name},
-        "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job["spec"]}}]},
-    }
-    above = owned(jobset, TRAIN_JOBS.kind, "own", uid, TRAIN_JOBS.api_version)
-    if await attempt(tenant.create(JOBSETS, above)) is None:
+    job = indexed_job(tenant, LARGE)
+    if await attempt(tenant.create(JOBSETS, job_set(tenant, uid, LARGE))) is None:
         uid = (await tenant.admin.get(JOBSETS, "own", tenant.name))["metadata"]["uid"]
         await attempt(tenant.create(JOBS, owned(job, JOBSETS.kind, "own", uid, JOBSETS.api_version)))
         await for_a_while(partial(has_running, tenant, 4), 5)
@@ -157,11 +196,11 @@ async def test_a_training_runtime_comes_again_larger(tenant: Tenant, live: LiveP
 
 
 @pytest.mark.parametrize("by", ["deleted", "changed"])
-@pytest.mark.parametrize("how", ["created", "updated"])
+@pytest.mark.parametrize("how", ["created", "updated", "scaled"])
 async def test_a_deployment_is_larger_at_the_moment_of_a_write_that_names_it(
     tenant: Tenant, live: LivePods, how: str, by: str
 ) -> None:
-    """The Rollout is not stored yet, or not with that name."""
+    """The Rollout is not stored yet, or not with that name, or has no pods."""
     await may_operate(tenant, ROLLOUTS)
     other = web(tenant, 0, name="other", cpu="1m")
     await tenant.create(DEPLOYMENTS, other)
@@ -169,12 +208,15 @@ async def test_a_deployment_is_larger_at_the_moment_of_a_write_that_names_it(
         name, own = f"shape{number}", f"own{number}"
         shape = web(tenant, 0, name=name, cpu="1m")
         await tenant.create(DEPLOYMENTS, shape)
+        made = rollout(tenant, shape, own)
         if how == "updated":
             await tenant.create(ROLLOUTS, rollout(tenant, other, own))
+        elif how == "scaled":
+            await tenant.create(ROLLOUTS, {**made, "spec": {**made["spec"], "replicas": 0}})
 
-        async def written(shape: Object = shape, own: str = own) -> None:
-            made = rollout(tenant, shape, own)
-            change = {"spec": {"workloadRef": made["spec"]["workloadRef"]}}
+        async def written(made: Object = made, own: str = own) -> None:
+            spec = made["spec"]
+            change = {"spec": {"workloadRef": spec["workloadRef"], "replicas": spec["replicas"]}}
             created = how == "created"
             await attempt(tenant.create(ROLLOUTS, made) if created else tenant.patch(ROLLOUTS, own, change))
 

@@ -50,7 +50,7 @@ from webhooks.charging.beyond import Beyond
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
-from webhooks.charging.stored import PODS, stored_label
+from webhooks.charging.stored import PODS, is_going, stored_label
 
 Object = dict[str, Any]
 
@@ -300,7 +300,7 @@ class OwnerTrust:
         if is_unpaid and adapter.group_kind == POD and not pods.declared:
             # Its owner wants no pods, and ends it as nobody's.
             return None
-        if not is_unpaid and self._has_ended(pays):
+        if not is_unpaid and (is_going(pays) or self._has_ended(pays)):
             return UntrustedChild(demand, before)
         siblings = await self._siblings(family, new, deadline)
         own = str(new["metadata"].get("uid"))

@@ -22,12 +22,12 @@ from bizrq.kube.client import ApiError, NotFound, Unreachable
 from bizrq.quota.change import Charge
 from bizrq.quota.verdict import Granted, Verdict
 from bizrq.store.reference_resolver import resource_of, resources_of
-from bizrq.units.resources import Resources, add, total
+from bizrq.units.resources import Resources, add, growth, total
 from bizrq.workloads.demand import counting
 from bizrq.workloads.demand.counting import NO_DEMAND, Demand
 from bizrq.workloads.demand.owner_allowance import child_demand_at_least
 from bizrq.workloads.kinds.declaration import DEPLOYMENT, JOB, REPLICA_SET
-from bizrq.workloads.lookup import Lookup, group_and_version, reference_of
+from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference, group_and_version, reference_of
 from bizrq.workloads.owners import charged_group, controller_of
 from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.observation import has_observed
@@ -66,14 +66,15 @@ class _Write(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """Who pays for a Deployment and what that asks `before`; the Deployment's own demand, that of each older version in
-    its place, and the cost of the pods that are left `beside`."""
+    """Who pays for an owner and what that asks `before`; the owner's own demand, that of each older version in its
+    place, the cost of the pods that are left `beside`, and what is asked for more once a child is made `again`."""
 
     payer: PayingOwner
     before: Demand
     template: Demand
     older: Sequence[Demand]
     beside: Resources
+    again: Resources
 
 
 class VersionHandler:
@@ -160,7 +161,10 @@ class VersionHandler:
         taken, made = Takeover(), list[Object]()
         if reference_of(owner)[:2] == DEPLOYMENT:
             taken, made = await self._taken_over(write, owner, deadline)
-        if not taken.pods and not left:
+        adapter = self._context.registry.of(owner)
+        # The demand of such a kind may be that of what it has made.
+        makes_again = write.new is None and adapter is not None and adapter.code is not None
+        if not (taken.pods or left or makes_again):
             return Decided(Granted())
         return await self._charge(write, owner, taken, made, left, deadline)
 
@@ -224,9 +228,10 @@ class VersionHandler:
         """
         versions = [version_of(owner, obj) for obj in taken.versions]
         workloads = [each.workload for each in versions]
+        gone = reference_of(write.old) if write.new is None else None
 
         def price(known: Lookup) -> _Priced | None:
-            return self._price(owner, workloads, left, known)
+            return self._price(owner, workloads, left, gone, known)
 
         lookup = await self._context.resolver.resolve(price, deadline.seconds_left())
         priced = price(lookup)
@@ -234,7 +239,7 @@ class VersionHandler:
         if priced is None or slot is None:
             return Decided(Granted(), lookup)
         before, payer = priced.before.resources, priced.payer
-        more = add(instead_of(priced.template, priced.older, taken.pods), priced.beside)
+        more = total((instead_of(priced.template, priced.older, taken.pods), priced.beside, priced.again))
         if not more:
             return Decided(Granted(), lookup)
         uid, version = target_version(write.request, write.old, write.old)
@@ -254,19 +259,34 @@ class VersionHandler:
         why = "of which an older version takes over"
         if left:
             why = "which makes others in place of the pods that stay (deleted with --cascade=background, none do)"
+        elif priced.again:
+            why = "which makes another of what it refers to now"
         return Charges([PendingCharge(payer.group, charge, lookup, f"{display_name(owner)}, {why}")])
 
     def _price(
-        self, owner: Object, versions: Sequence[Object], left: Sequence[Object], lookup: Lookup
+        self,
+        owner: Object,
+        versions: Sequence[Object],
+        left: Sequence[Object],
+        gone: Reference | None,
+        lookup: Lookup,
     ) -> _Priced | None:
-        """Return what an owner, its older versions and what is left of it cost; None where no group pays."""
+        """Return what an owner, its older versions and what is left of it cost; None where no group pays.
+
+        A child may be `gone`, of which the owner makes another.
+        """
         payer = self._payer(owner, lookup)
         adapter = self._context.registry.of(payer.obj) if payer is not None else None
         if payer is None or adapter is None:
             return None
         template, *older = (self._child(obj, payer.obj, lookup) for obj in (owner, *versions))
         beside = total(self._child(pod, payer.obj, lookup).resources for pod in left)
-        return _Priced(payer, stored_demand(self._context, payer.obj, adapter, lookup), template, older, beside)
+        before = stored_demand(self._context, payer.obj, adapter, lookup)
+        again: Resources = {}
+        if gone is not None and payer.obj is owner:
+            then = stored_demand(self._context, owner, adapter, OverlayLookup(lookup, gone, None))
+            again = growth(then.resources, before.resources)
+        return _Priced(payer, before, template, older, beside, again)
 
     def _payer(self, owner: Object, lookup: Lookup) -> PayingOwner | None:
         """Return who pays for what the owner makes; None where no group does, or one that is left."""

@@ -181,15 +181,18 @@ class WorkloadCounter:
         before = self._children.with_children(stored, adapter, children, lookup) if stored is not None else None
         is_first = old is not None and charged_group(old, self._registry, lookup) is None
         cost = await self._beyond.of(adapter, new, old, declared, before, lookup, deadline, is_first=is_first)
-        new_templates = self._new_templates(asked, old if stored is not None else None, adapter, lookup)
+        charge = cost.charge(adapter, write.request, new, old)
+        # One without pods needs no template yet, so that its writes find no charge of it.
+        user = old if stored is not None and stored.declared else None
+        templates = self._new_templates(asked, user, adapter, lookup)
+        _check_stay(adapter, asked.asked if charge.growth() else templates, lookup)
         charge = replace(
-            cost.charge(adapter, write.request, new, old),
+            charge,
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
             changes_size=stored is not None and _sizes(stored) != _sizes(own_demand),
-            templates=frozenset(name for *_, name in new_templates),
+            templates=frozenset(name for *_, name in templates),
         )
-        _check_stay(adapter, asked.asked if charge.growth() else new_templates, lookup)
         # While a child asks for more than the workload does, the child may be about to ask for less.
         hidden = bool(children) and stored is not None and bool(growth(own_demand.resources, stored.resources))
         claims = await self._claims.charges(charge, group, cost.demand, cost.before or NO_DEMAND, lookup, deadline)

@@ -277,10 +277,12 @@ def stored_on_nodes(
     for pods in _pod_sets(old, adapter, namespace, lookup):
         then = instead.get(pods.name)
         if then is not None and placement(then.spec, then.path) != placement(pods.spec, pods.path):
-            kept = set(eligible_nodes(then.spec, then.path, nodes, made=False))
-            kept -= set(eligible_nodes(then.spec, then.path, nodes))
+            made = set(eligible_nodes(then.spec, then.path, nodes))
+            kept = set(eligible_nodes(then.spec, then.path, nodes, made=False)) - made
             kept &= set(eligible_nodes(pods.spec, pods.path, nodes))
-            stay.append(resources.scale(costs.get(pods.name, {}), len(kept)))
+            # The status may count some of these, and the demand goes by the larger of both.
+            beyond = max(0, len(made) + len(kept) - then.count)
+            stay.append(resources.scale(costs.get(pods.name, {}), beyond))
     return resources.nonzero(resources.total(stay))
 
 

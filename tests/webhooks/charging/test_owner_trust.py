@@ -99,6 +99,19 @@ async def test_people_state_what_hard_names_within_their_owners_count(
         assert "must specify limits.cpu for: bare" in message(answer)
 
 
+async def test_a_pod_below_an_owner_that_is_being_deleted_pays_for_itself(api: Api, hooks: Hooks) -> None:
+    """Its controller makes no more, and what the owner asks for may change."""
+    await api.group("nlp", cpu="3", used={"cpu": "2"})
+    held = changed(tfjob("train", "nlp", 2), lambda o: o["metadata"].update(finalizers=["example.com/held"]))
+    owner = await api.client.create(TFJOBS, held)
+    await api.client.delete(TFJOBS, "train", "default")
+    assert "requested: limits.cpu=4" in message(await hooks.create(child(owner, "w0", cpu="4")))
+    assert (await hooks.create(child(owner, "w0", cpu="1")))["allowed"]
+    [entry] = await api.entries("nlp")
+    assert (str(entry.slot), entry.extra["limits.cpu"]) == ("pods/default/w0", 10**9)
+    await api.client.patch(TFJOBS, "train", {"metadata": {"finalizers": None}}, namespace="default")
+
+
 async def test_a_pod_beyond_its_owners_count_pays_for_itself(api: Api, hooks: Hooks) -> None:
     await api.group("nlp", cpu="3", used={"cpu": "2"})
     owner = await job(api)

@@ -167,6 +167,17 @@ def tolerating(*keys: str, **more: Any) -> Callable[[Object], None]:
     return pods(tolerations=[{"key": f"example.com/{key}", "operator": "Exists"} for key in keys], **more)
 
 
+async def test_pods_that_stay_are_not_counted_twice(api: Api, hooks: Hooks) -> None:
+    """The status counts those that run, on nodes that repel new ones, too."""
+    await api.group("nlp", cpu="4", used={"cpu": "4"})
+    await nodes(api, 2, {"key": "example.com/a", "effect": "NoSchedule"}, on="a")
+    await nodes(api, 2, on="all")
+    made = changed(daemonset("nlp"), tolerating("a"))
+    old = stored(changed(made, lambda o: o["status"].update(desiredNumberScheduled=4)))
+    assert (await hooks.update(old, changed(old, tolerating())))["allowed"]
+    assert not await api.entries("nlp")
+
+
 @pytest.mark.parametrize(
     ("effect", "change", "fits"),
     [

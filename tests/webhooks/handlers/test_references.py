@@ -170,6 +170,17 @@ async def test_what_a_rollout_comes_to_refer_to_waits_for_it(api: Api, hooks: Ho
     assert (await hooks.review("references", "DELETE", None, other))["allowed"]
 
 
+async def test_what_a_rollout_without_pods_refers_to_waits_until_it_has_some(api: Api, hooks: Hooks) -> None:
+    """It needs no template before, so that nothing is charged for a larger one."""
+    await api.group("nlp", cpu="10")
+    shape = await store(api, deployment("shape", None, 0))
+    web = await store(api, referring("web", "nlp", shape, 0))
+    assert (await hooks.review("references", "DELETE", None, shape))["allowed"]
+    assert (await hooks.update(web, changed(web, lambda o: o["spec"].update(replicas=2))))["allowed"]
+    assert PROMISED in message(await hooks.review("references", "DELETE", None, shape))
+    assert PROMISED in message(await edit(hooks, shape, "9"))
+
+
 async def test_a_pod_template_that_is_created_again_is_charged_to_its_users(api: Api, hooks: Hooks) -> None:
     """The Rollout cannot be counted without it."""
     await api.group("nlp", cpu="5")
