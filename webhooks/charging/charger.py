@@ -5,6 +5,7 @@ This file alone decides in which order the charges of one write are made, and ho
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
@@ -19,6 +20,9 @@ from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged,
 from webhooks.charging.confirmation import Confirmation
 from webhooks.charging.deadline import BusyRetries, Deadline
 from webhooks.charging.group_commit import Decide, NameCheck, Reserver
+
+#: Seconds in which a write that was answered is stored, as a rule.
+LANDS = 0.25
 
 
 class Charger:
@@ -111,6 +115,8 @@ class Charger:
                     granted.add(pending.key)
             if counted.is_final:
                 return Granted()
+            if counted.refers_anew:
+                await asyncio.sleep(min(LANDS, deadline.seconds_left()))
             counted = await count_again()
 
     async def _authorize_and_decide(

@@ -82,12 +82,14 @@ class Busy(Exception):
 class Charges:
     """The charges of a write, in the order in which they are decided.
 
-    `is_final`: no other object's write can change them, so they are not counted again. `precheck` is decided as a dry
-    run before the first of them is stored: a write that is refused anyway promises nothing that others share.
+    `is_final`: no other object's write can change them, so they are not counted again. `refers_anew`: they come to
+    depend on a pod template, of which a write may have been answered just before they are stored. `precheck` is decided
+    as a dry run before the first of them is stored: a write that is refused anyway promises nothing that others share.
     """
 
     charges: Sequence[PendingCharge]
     is_final: bool = False
+    refers_anew: bool = False
     precheck: PendingCharge | None = None
 
 

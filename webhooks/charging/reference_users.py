@@ -58,7 +58,7 @@ class ReferenceUsers:
 
     async def may_have(self, reference: Reference, deadline: Deadline) -> bool:
         """Return False where the cluster serves no kind that may refer to an object. Raises ApiError, Unreachable."""
-        if _is_of_claims(reference):
+        if is_of_claims(reference):
             return True
         for kind in self._kinds(reference):
             if kind.group_kind not in self._served and await is_served(self._context, kind, reference[2], deadline):
@@ -91,7 +91,7 @@ class ReferenceUsers:
         Raises ApiError, Unreachable.
         """
         registry, resolver = self._context.registry, self._context.resolver
-        of_claims, name = _is_of_claims(reference), reference[3].encode()
+        of_claims, name = is_of_claims(reference), reference[3].encode()
         listed = await self.may_use(reference, deadline) if listed is None else listed
         # Most objects name it nowhere, and need not be counted. Templates that are stored elsewhere may name it.
         found = [
@@ -136,7 +136,7 @@ class ReferenceUsers:
 
         A claim may still be in use by pods that end. Of a template, only who goes on making pods needs it.
         """
-        if _is_of_claims(reference):
+        if is_of_claims(reference):
             return list(users)
         return [each for each in users if not is_going(each.obj) and self._may_make_pods(each, reference, stored)]
 
@@ -160,7 +160,7 @@ def has_template_of(adapter: Adapter, reference: Reference) -> bool:
 
 def _may_refer(adapter: Adapter, reference: Reference) -> bool:
     """Return True for a kind whose objects may name this one: pods name claims, a TrainJob its runtime."""
-    return _is_of_claims(reference) or has_template_of(adapter, reference)
+    return is_of_claims(reference) or has_template_of(adapter, reference)
 
 
 def _may_name(obj: Object, name: bytes) -> bool:
@@ -171,5 +171,5 @@ def _may_name(obj: Object, name: bytes) -> bool:
         return True
 
 
-def _is_of_claims(reference: Reference) -> bool:
+def is_of_claims(reference: Reference) -> bool:
     return reference[:2] in (CLAIM_TEMPLATE, CLAIM, POD_GROUP)

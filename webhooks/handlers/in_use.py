@@ -15,7 +15,7 @@ from bizrq.workloads.lookup import Reference
 from webhooks.charging.charges import display_name
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import BusyRetries, Deadline
-from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
+from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers, is_of_claims
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.charging.stored import is_going
 from webhooks.handlers.answer import MAX_NAMED
@@ -36,8 +36,9 @@ class InUseCheck:
         retries = BusyRetries(deadline)
         while True:
             # Before and after the users: what is promised before may be stored, and its promise gone, after they are
-            # listed; what is promised meanwhile is not among them.
-            before = await self._claims.pending_write(reference, deadline)
+            # listed; what is promised meanwhile is not among them. Many pod templates are deleted, and few are named:
+            # theirs are read after the users alone.
+            before = await self._claims.pending_write(reference, deadline) if is_of_claims(reference) else None
             found = await self._users.find(reference, (stored,), deadline, made=True)
             users = self._users.need(reference, stored, found)
             awaited = None if users else before or await self._claims.pending_write(reference, deadline)

@@ -33,7 +33,7 @@ from webhooks.charging.charges import (
 )
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers
+from webhooks.charging.reference_users import ReferenceUser, ReferenceUsers, is_of_claims
 from webhooks.charging.shared_claims import SharedClaims, claim_busy
 from webhooks.charging.stored import read_versions, slot_of
 from webhooks.handlers.in_use import InUseCheck, used_by_earlier
@@ -88,8 +88,8 @@ class ReferenceHandler:
         Raises Malformed, ApiError, Unreachable.
         """
         due: list[PendingCharge] = []
-        if (awaited := await self._claims.pending_write(reference, deadline)) is not None:
-            return Decided(claim_busy(f"{reference[1]} {reference[2]}/{reference[3]}", awaited))
+        if is_of_claims(reference) and (busy := await self._promised(reference, deadline)) is not None:
+            return busy
         found = await self._users.find(reference, (new, old), deadline, made=version is None)
         if (refused := used_by_earlier(reference, found)) is not None:
             return Decided(refused)
@@ -103,7 +103,15 @@ class ReferenceHandler:
             if charge.growth() or charge.states_less():
                 whom = f"{display_name(user.obj)}, which refers to {reference[1]} {reference[3]}"
                 due.append(PendingCharge(user.group, charge, user.lookup, whom))
+        # As late as can be: what comes to refer to it meanwhile is not among its users.
+        if not is_of_claims(reference) and (busy := await self._promised(reference, deadline)) is not None:
+            return busy
         return Charges(sorted(due, key=lambda found: (found.group, found.charge.slot)))
+
+    async def _promised(self, reference: Reference, deadline: Deadline) -> Decided | None:
+        """Return the verdict where a workload whose write is under way comes to refer to an object."""
+        awaited = await self._claims.pending_write(reference, deadline)
+        return awaited and Decided(claim_busy(f"{reference[1]} {reference[2]}/{reference[3]}", awaited))
 
     def _charge(
         self, user: ReferenceUser, reference: Reference, uid: str, version: int | None, new: Object, old: Object

@@ -204,7 +204,8 @@ class WorkloadCounter:
         charge = replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
         left = self._leaving(write, due, children, lookup) if sees_others else []
-        return _charges(adapter, [*left, *claims, due])
+        anew = any(has_template_of(adapter, each) for each in templates)
+        return replace(_charges(adapter, [*left, *claims, due]), refers_anew=anew)
 
     def _new_templates(
         self, asked: TrackingLookup, stored: Object | None, adapter: Adapter, lookup: Lookup
