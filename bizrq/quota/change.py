@@ -90,8 +90,8 @@ class Charge:
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
     depends on the entries of the children that came before. One that `is_by_person` has to state what `hard` names: an
-    operator may add containers that do not. `children` are the kinds of objects whose creates are
-    promised in the slot beside what its own object needs.
+    operator may add containers that do not. `children` are the kinds of objects whose creates are promised in the slot
+    beside what its own object needs.
 
     `max_run_time` is the longest run in milliseconds, None where nothing bounds it; `max_run_time_before` is that of
     the stored object. `run_bound_path` is the field that bounds the run, "" for a kind without one. `stated` are the

@@ -175,7 +175,6 @@ async def test_a_training_runtime_comes_again_larger(tenant: Tenant, live: LiveP
             "trainer": {"numNodes": 4},
         },
     }
-    own["spec"]["trainer"] = {"numNodes": 4}
     uid = (await tenant.create(TRAIN_JOBS, own))["metadata"]["uid"]
     await asyncio.sleep(2)
     if how == "deleted":

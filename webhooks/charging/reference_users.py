@@ -15,10 +15,12 @@ import orjson
 
 from bizrq.workloads.demand import counting
 from bizrq.workloads.devices.dra import CLAIM, POD_GROUP
-from bizrq.workloads.kinds.declaration import DEPLOYMENT, POD, REPLICA_SET, TRAIN_JOB, Adapter, GroupKind
+from bizrq.workloads.kinds.declaration import POD, TRAIN_JOB, Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.owners import charged_group
 from bizrq.workloads.ownership.payers import anywhere, paid_by
+from bizrq.workloads.special.rollout import REFERABLE
+from bizrq.workloads.special.trainjob import RUNTIME
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -27,9 +29,6 @@ from webhooks.charging.stored import is_going, is_served, list_kinds, stored_dem
 Object = dict[str, Any]
 
 CLAIM_TEMPLATE: GroupKind = ("resource.k8s.io", "ResourceClaimTemplate")
-#: Kinds that the pod templates of workloads may be in, apart from the workload.
-_POD_TEMPLATES: frozenset[GroupKind] = frozenset({DEPLOYMENT, REPLICA_SET, ("", "PodTemplate")})
-_RUNTIME: GroupKind = (TRAIN_JOB[0], "TrainingRuntime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,10 @@ class ReferenceUsers:
         if is_of_claims(reference):
             return True
         for kind in self._kinds(reference):
-            if kind.group_kind not in self._served and await is_served(self._context, kind, reference[2], deadline):
+            if kind.group_kind in self._served or await is_served(self._context, kind, reference[2], deadline):
                 self._served.add(kind.group_kind)
-        return any(kind.group_kind in self._served for kind in self._kinds(reference))
+                return True
+        return False
 
     async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
         """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
@@ -155,7 +155,7 @@ class ReferenceUsers:
 def has_template_of(adapter: Adapter, reference: Reference) -> bool:
     """Return True for an object that the pod templates of a kind may be in."""
     kind = reference[:2]
-    return (adapter.refers and kind in _POD_TEMPLATES) or (adapter.group_kind == TRAIN_JOB and kind == _RUNTIME)
+    return (adapter.refers and kind in REFERABLE) or (adapter.group_kind == TRAIN_JOB and kind == RUNTIME)
 
 
 def _may_refer(adapter: Adapter, reference: Reference) -> bool:

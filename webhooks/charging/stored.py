@@ -50,15 +50,11 @@ async def is_served(context: Context, adapter: Adapter, namespace: str, deadline
 
 
 async def _list_served(
-    context: Context,
-    resources: Sequence[Resource],
-    deadline: Deadline,
-    namespace: str | None = None,
-    label_selector: str | None = None,
+    context: Context, resources: Sequence[Resource], deadline: Deadline, *where: str | None
 ) -> list[Object] | None:
     for resource in resources:
         with suppress(NotFound):
-            objects, _ = await context.lists.of(resource, deadline, namespace, label_selector)
+            objects, _ = await context.lists.of(resource, deadline, *where)
             return objects
     return None
 

@@ -11,7 +11,7 @@ from bizrq.workloads.validation import describe_value, expect_map, expect_text, 
 DESCRIPTION = "or the template of `spec.workloadRef`"
 
 #: The path of the template in the kinds that a Rollout may refer to.
-_REFERABLE = {
+REFERABLE = {
     DEPLOYMENT: ("spec", "template"),
     REPLICA_SET: ("spec", "template"),
     ("", "PodTemplate"): ("template",),
@@ -33,9 +33,9 @@ def template(obj: dict[str, Any], namespace: str, lookup: Lookup) -> tuple[objec
         raise malformed("spec", "has both template and workloadRef, of which Argo Rollouts takes only one")
     group, _ = group_and_version(expect_text(reference.get("apiVersion"), f"{path}.apiVersion"))
     kind, name = expect_text(reference.get("kind"), f"{path}.kind"), expect_text(reference.get("name"), f"{path}.name")
-    where = _REFERABLE.get((group, kind))
+    where = REFERABLE.get((group, kind))
     if where is None:
-        known = ", ".join(f"{g}/{k}" if g else k for g, k in _REFERABLE)
+        known = ", ".join(f"{g}/{k}" if g else k for g, k in REFERABLE)
         raise malformed(path, f"{describe_value(f'{group}/{kind}')} cannot be referred to, only {known}")
     found = lookup.get(group, kind, namespace, name) if name else None
     if found is None:

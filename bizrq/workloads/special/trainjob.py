@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.kinds.declaration import Adapter, GroupKind
 from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import controller_of
 from bizrq.workloads.pods.roles import PodSet, pod_set_of_template
@@ -34,6 +34,8 @@ DESCRIPTION = (
 
 _GROUP = "trainer.kubeflow.org"
 _CLUSTER, _NAMESPACED = "ClusterTrainingRuntime", "TrainingRuntime"
+#: The kind of the runtimes of a namespace.
+RUNTIME: GroupKind = (_GROUP, _NAMESPACED)
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _NODE = "node"
 _JOBSET = ("jobset.x-k8s.io", "JobSet")
