@@ -10,6 +10,7 @@ import pytest
 
 from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL
+from tests.support.cluster import eventually
 from tests.support.language import slot
 from tests.support.objects import (
     DEPLOYMENTS,
@@ -168,6 +169,30 @@ async def test_what_a_rollout_comes_to_refer_to_waits_for_it(api: Api, hooks: Ho
     assert (message(response), response["status"]["code"]) == (f"Deployment default/shape {PROMISED}", 429)
     assert message(await edit(hooks, shape, "5")) == f"Deployment default/shape {PROMISED}"
     assert (await hooks.review("references", "DELETE", None, other))["allowed"]
+
+
+async def test_a_template_that_is_stored_just_after_the_promise_is_counted(api: Api, hooks: Hooks) -> None:
+    """Its write was answered before the Rollout came to refer to it."""
+    await api.group("nlp", cpu="10")
+    shape = await store(api, deployment("shape", None, 0))
+    creating = asyncio.create_task(hooks.create(referring("web", "nlp", shape, 2)))
+    await eventually(lambda: _has_entries(api, "nlp"), 5, "the promise is stored")
+    await api.client.replace(DEPLOYMENTS, changed(shape, sized("6")))
+    assert "exceeded quota: nlp, requested: limits.cpu=12" in message(await creating)
+
+
+async def _has_entries(api: Api, group: str) -> bool:
+    return bool(await api.entries(group))
+
+
+async def test_a_dry_run_of_what_comes_to_refer_to_a_template_waits_for_nothing(
+    api: Api, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhooks.charging.charger.LANDS", 60.0)
+    await api.group("nlp", cpu="10")
+    shape = await store(api, deployment("shape", None, 0))
+    async with asyncio.timeout(5):
+        assert (await hooks.create(referring("web", "nlp", shape, 2), dry_run=True))["allowed"]
 
 
 async def test_what_a_rollout_without_pods_refers_to_waits_until_it_has_some(api: Api, hooks: Hooks) -> None:
