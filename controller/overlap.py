@@ -20,8 +20,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two writes at least, and until a write that failed is tried again: twice as many after each failure.
 PACE = 1.0
-#: The same where a maker is no longer listed: its controller tries again ever more rarely.
-_RELEASES = 0.2
+#: The same where a maker comes or goes: one that comes is replacing pods meanwhile, and the controller of one that goes
+#: tries again ever more rarely.
+_SOON = 0.2
 #: Seconds after which the stored list is compared again, and between two tries at most. Others may have deleted it.
 CHECK = 30.0
 
@@ -37,8 +38,8 @@ class OverlapList:
         self._listed: dict[str, Mapping[str, str]] = {}
         self._ends: dict[str, Mapping[str, str]] = {}
         self._changed = asyncio.Event()
-        #: Some maker is no longer listed.
-        self._released = asyncio.Event()
+        #: Some maker is newly listed, or no longer.
+        self._urgent = asyncio.Event()
 
     def set(self, group: str, listed: Mapping[str, str], ends: Mapping[str, str] | None = None) -> None:
         """Replace the makers of a group: the text of the rejection by key, what matters most first.
@@ -51,8 +52,8 @@ class OverlapList:
             self._listed[group], self._ends[group] = dict(listed), dict(ends)
         if before != listed or ended != ends:
             self._changed.set()
-        if before.keys() - listed.keys():
-            self._released.set()
+        if before.keys() != listed.keys():
+            self._urgent.set()
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
@@ -63,7 +64,7 @@ class OverlapList:
         pause = self._pace
         while True:
             self._changed.clear()
-            self._released.clear()
+            self._urgent.clear()
             try:
                 await self._write()
             except (ApiError, Unreachable) as error:
@@ -72,9 +73,9 @@ class OverlapList:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._check)
                 continue
-            pause, soon = self._pace, min(self._pace, _RELEASES)
+            pause, soon = self._pace, min(self._pace, _SOON)
             await asyncio.sleep(soon)
-            await _happens(self._released, pause - soon)
+            await _happens(self._urgent, pause - soon)
             await _happens(self._changed, self._check)
 
     async def _write(self) -> None:

@@ -441,8 +441,17 @@ class Reconciler:
 
     # Write.
 
+    def _list_overlap(self, group: GroupObject, report: _Report) -> None:
+        """List the makers whose pods nobody may replace for now."""
+        found = rejections(group, report.counted, self._usage_cache.of(group.name), self._makers)
+        ends = {key: format_timestamp(each.ends) for key, each in found.items() if each.ends is not None}
+        self._overlaps.set(group.name, {key: each.text for key, each in found.items()}, ends)
+
     async def _write(self, group: GroupObject, status: GroupStatus, report: _Report | None) -> float:
         """Store the status if it differs or is due, then report. Returns the seconds after which to look again."""
+        if report is not None:
+            # Before the status: each replacement until then is one too many.
+            self._list_overlap(group, report)
         if wait := self._writer.wait(group):
             return min(wait, 0.1)
         stored = await self._writer.write_if_due(group, status)
@@ -454,10 +463,6 @@ class Reconciler:
             measure_ahead(group.name, report.lines)
             self._left[group.name] = report.leftovers
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
-            usage = self._usage_cache.of(group.name)
-            found = rejections(group, report.counted, usage, self._makers)
-            ends = {key: format_timestamp(each.ends) for key, each in found.items() if each.ends is not None}
-            self._overlaps.set(group.name, {key: each.text for key, each in found.items()}, ends)
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]

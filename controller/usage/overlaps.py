@@ -5,8 +5,9 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from itertools import chain, zip_longest
 from typing import NamedTuple, Protocol
 
 from bizrq.api.group import GroupObject
@@ -16,6 +17,9 @@ from bizrq.units.slot import Slot
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
+
+#: The most workloads that are listed only because pods of others are ending.
+MAX_OTHERS = 200
 
 
 class FindsMakers(Protocol):
@@ -42,25 +46,40 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
 
     A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
     left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
-    bring pods that are not listed yet.
+    bring pods that are not listed yet. While such pods are ending, the other workloads of the group follow, as with
+    native quota: otherwise each of them could bring replacements until the recount that finds it over, too.
     """
     if not counted.over:
         return {}
     left = _left(usage)
     rejected: list[tuple[Sequence[str], Rejection]] = []
+    listed: set[str] = set()
+    ending: list[_Cause] = []
     for uid, line in usage.usages.items():
         causes = list(_beside(line, left.get(line.place, {})))
         if found := _rejection(group, line.counted.slot, causes, counted.over):
             rejected.append((makers.keys(uid), found))
+            listed.add(uid)
+            ending += [each for each in causes if each.is_ending and each.takes(counted.over)]
         elif line.surplus and (found := _rejection(group, line.counted.slot, [_larger(line)], counted.over)):
             # It has no more pods than it asks for: smaller ones may come in place of larger ones.
             rejected.append((makers.keys_of_larger(uid), found))
-    # No workload takes the place of others.
-    turns = zip_longest(*([(key, found) for key in keys] for keys, found in rejected))
+    found = _in_turn(rejected)
+    if ending:
+        why = _others_ending(group, ending, counted.over)
+        others = (line for uid, line in usage.usages.items() if line.makers and uid not in listed)
+        largest = nlargest(MAX_OTHERS, others, lambda line: _share(line.counted.charged, counted.over))
+        found = chain(found, _in_turn([(makers.keys(line.counted.uid), why) for line in largest]))
     by_key: dict[str, Rejection] = {}
-    for key, found in (each for turn in turns for each in turn if each is not None):
-        by_key.setdefault(key, found)
+    for key, rejection in found:
+        by_key.setdefault(key, rejection)
     return by_key
+
+
+def _in_turn(rejected: Iterable[tuple[Sequence[str], Rejection]]) -> Iterator[tuple[str, Rejection]]:
+    """Yield the keys of each workload in turn: none takes the place of others."""
+    turns = zip_longest(*([(key, found) for key in keys] for keys, found in rejected))
+    return (each for turn in turns for each in turn if each is not None)
 
 
 class _Cause(NamedTuple):
@@ -69,13 +88,18 @@ class _Cause(NamedTuple):
     pods: str
     amounts: Resources
     ends: int | None = None
+    is_ending: bool = False
+
+    def takes(self, over: Mapping[str, int]) -> bool:
+        """Return True where the pods take some of what is lacking."""
+        return any(self.amounts.get(name, 0) for name in over)
 
 
 def _beside(line: WorkloadUsage, left: Resources) -> Iterator[_Cause]:
     """Yield why pods of a workload may not be replaced. `left` is what it has left."""
     overlap = line.overlap
     if overlap is not None and (overlap.ending or overlap.beyond):
-        yield _Cause(_running_on(overlap), overlap.amounts, overlap.until)
+        yield _Cause(_running_on(overlap), overlap.amounts, overlap.until, is_ending=bool(overlap.ending))
     if line.surplus.get("pods"):
         yield _larger(line)
     if line.left is None and left:
@@ -108,10 +132,27 @@ def _rejection(group: GroupObject, slot: Slot, causes: Sequence[_Cause], over: M
 
     Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
     """
-    taking = [each for each in causes if any(each.amounts.get(name, 0) for name in over)]
+    taking = [each for each in causes if each.takes(over)]
     if not taking:
         return None
     lacking = sorted(name for name in over if taking[0].amounts.get(name, 0))
     text = f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {taking[0].pods}"
-    ends = [each.ends for each in taking if each.ends is not None]
-    return Rejection(text, max(ends) if len(ends) == len(taking) else None)
+    return Rejection(text, _last_end(taking))
+
+
+def _others_ending(group: GroupObject, ending: Sequence[_Cause], over: Mapping[str, int]) -> Rejection:
+    """Return the rejection for pods of workloads that have none of the pods that are ending. It does not name whose."""
+    lacking = sorted(name for name in over if any(each.amounts.get(name, 0) for each in ending))
+    text = f"exceeded quota: {group.name}, of {','.join(lacking)}; pods of other workloads are ending"
+    return Rejection(text, _last_end(ending))
+
+
+def _last_end(causes: Sequence[_Cause]) -> int | None:
+    """Return when the clock ends all of them, None where it does not."""
+    ends = [each.ends for each in causes if each.ends is not None]
+    return max(ends) if len(ends) == len(causes) else None
+
+
+def _share(charged: Resources, over: Mapping[str, int]) -> float:
+    """Return how many times what is lacking a workload is charged, by the resource of which that is most."""
+    return max(charged.get(name, 0) / lacking for name, lacking in over.items())

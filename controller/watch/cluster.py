@@ -53,6 +53,9 @@ _MANY: Final = 10_000
 #: Seconds until the recount of an addition. Its charge is reserved already, and one write then counts a whole burst.
 #: A deletion or a decrease is counted at once: others may wait for the room.
 UNHURRIED = 0.5
+#: The same where a pod of a workload starts to end: its controller makes another beside it, and in a full group that one
+#: is the last until the first has ended (`controller.usage.overlaps`).
+REPLACED = 0.1
 
 
 class WatchListener(Protocol):
@@ -327,8 +330,12 @@ class Cluster:
             pays = self.ownership.payer_of(obj) if obj is not None else None
             if obj is None or (pays is not None and _holds(old) == _holds(new)):
                 continue
-            if (group := self.ownership.group_of(pays or obj)) is not None:
-                self._enqueue(group, UNHURRIED if old is None or pays is not None else 0.0)
+            if (group := self.ownership.group_of(pays or obj)) is None:
+                continue
+            if old is None or pays is not None:
+                self._enqueue(group, REPLACED if _starts_to_end(old, new) else UNHURRIED)
+            else:
+                self._enqueue(group, 0.0)
 
     def claim_changed(self, old: Object | None, new: Object | None) -> None:
         """Enqueue the groups that a claim names, and those whose workloads refer to it."""
@@ -444,6 +451,10 @@ def _holds(pod: Pod | None) -> object:
         return None
     status = (pod.rest or {}).get("status") if pod.is_resized else None
     return pod.owner, id(pod.spec), pod.labels, status, pod.life() if pod.is_being_deleted else None
+
+
+def _starts_to_end(old: Pod | None, new: Pod | None) -> bool:
+    return old is not None and new is not None and new.is_being_deleted and not old.is_being_deleted
 
 
 def _ties(pod: Pod | None) -> object:

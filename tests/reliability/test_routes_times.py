@@ -206,9 +206,9 @@ async def test_a_stateful_set_is_scaled_down_for_another(tenant: Tenant, live: L
     await live.settled()
 
 
-async def replacements_end(tenant: Tenant) -> None:
+async def replacements_end(tenant: Tenant, name: str = "web") -> None:
     """Wait until the controller has seen that more pods run, and has no more made in place of the Deployment's."""
-    uid = (await tenant.admin.get(DEPLOYMENTS, "web", tenant.name))["metadata"]["uid"]
+    uid = (await tenant.admin.get(DEPLOYMENTS, name, tenant.name))["metadata"]["uid"]
 
     async def is_listed() -> bool:
         return uid in ((await tenant.admin.get(OVERLAPS, overlap.NAME)).get("listed") or {})
@@ -242,6 +242,21 @@ async def test_pods_of_one_deployment_are_deleted_in_a_loop(tenant: Tenant, live
         await for_a_while(lambda: has_running(tenant, 4))
         await replacements_end(tenant)
     await live.settled(over=4, ever=8)
+
+
+async def test_pods_of_many_deployments_are_deleted_one_after_the_other(tenant: Tenant, live: LivePods) -> None:
+    """Replacements of the first one's come before they are counted. After that no other gets any."""
+    names = [f"web{number}" for number in range(4)]
+    for name in names:
+        await tenant.create(DEPLOYMENTS, web(tenant, 1, name=name, app=name, slow=True))
+    await tenant.running(4)
+    for name in names:
+        for each in await tenant.pods():
+            if each["metadata"]["name"].startswith(f"{name}-"):
+                await tenant.delete(PODS, each["metadata"]["name"])
+        await for_a_while(lambda: has_running(tenant, 5), 2)
+        await replacements_end(tenant, name)
+    await live.settled(over=1, ever=1)
 
 
 async def test_a_pod_that_asks_for_very_many_names_ends_slowly(tenant: Tenant, live: LivePods) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,42 @@ def test_what_matters_most_of_each_workload_comes_first():
     other = WorkloadUsage(CountedObject(Slot("deployments.apps", "team-a", "x"), "x", CPU), surplus=more)
     found = rejected(CPU, WorkloadUsage(CountedObject(WEB, "w", CPU), surplus=more), other)
     assert list(found) == ["w", "x", "team-a.web", "team-a.x", "r", "y"]
+
+
+ENDING = WorkloadUsage(CountedObject(WEB, "w", CPU), makers=("w",), overlap=Overlap(1, 0, CPU, until=7))
+
+
+def other(uid: str, cost: int, **how: Any) -> WorkloadUsage:
+    slot = Slot("deployments.apps", "team-b", uid)
+    return WorkloadUsage(CountedObject(slot, uid, {"limits.cpu": cost * NANO}), makers=(uid,), **how)
+
+
+def test_while_pods_are_ending_no_other_workload_of_the_group_gets_pods_in_place_of_others():
+    """Each of them could bring replacements otherwise, one after the other. Nobody reads the name of another there."""
+    found = rejected(CPU, ENDING, other("x", 1), other("s", 2))
+    why = "exceeded quota: nlp, of limits.cpu; pods of other workloads are ending"
+    assert list(found) == [*KEYS["w"], "s", "x", "team-a.x", "y"]
+    assert {found[key] for key in ("s", "x", "y")} == {Rejection(why, 7)}
+    assert "team-a/web has pods that run on: 1 ending" in found["r"].text
+
+
+def test_others_are_not_rejected_for_a_rollout_that_takes_long():
+    """Nobody knows when that ends."""
+    found = rejected(CPU, replace(ENDING, overlap=Overlap(0, 1, CPU)), other("x", 1))
+    assert found.keys() == {*KEYS["w"]}
+
+
+def test_what_makes_smaller_pods_makes_none_either_while_pods_of_another_are_ending():
+    found = rejected(CPU, replace(ENDING, counted=CountedObject(WEB, "s", CPU)), other("w", 1, surplus=CPU))
+    assert found.keys() == {"s", "old", *KEYS["w"]}
+    assert found["old"].text.endswith("more than it asks for")
+
+
+def test_a_bare_pod_has_nothing_that_replaces_it():
+    pod = replace(other("x", 1), makers=())
+    assert rejected(CPU, ENDING, pod).keys() == {*KEYS["w"]}
+
+
+def test_the_largest_of_many_others_are_listed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("controller.usage.overlaps.MAX_OTHERS", 1)
+    assert rejected(CPU, ENDING, other("x", 1), other("s", 2)).keys() == {*KEYS["w"], "s"}
