@@ -177,11 +177,14 @@ def charged(settings: Settings) -> str:
 
 
 def asks_otherwise(settings: Settings) -> str:
-    """Return the CEL expression for a pod that comes to ask for other devices outside of its spec.
+    """Return the CEL expression for a pod that comes to ask for other devices, or for others of a model.
 
-    Empty where the configuration counts nothing there. What schedulers note on a pod is not compared.
+    Empty where the configuration counts nothing of that. What schedulers note on a pod is not compared. A pod that
+    waits for a scheduling gate may be given other nodes, and those name a model.
     """
     changes: list[str] = []
+    if settings.counting.gpu_models:
+        changes.append(_differ(["affinity", "nodeSelector"], ".?spec"))
     if annotations := counting.asking_annotations(settings.counting):
         changes.append(_differ(annotations, ".metadata.?annotations"))
     if settings.counting.hami.enabled:
@@ -540,7 +543,7 @@ def _closed_for_people(webhook: Webhook, *more: Object) -> list[Webhook]:
 
 
 def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
-    """Review pods that come to ask for other devices by annotations or labels: those that no label selects elsewhere.
+    """Review pods that come to ask for other devices or nodes than they were made for, and that no label selects.
 
     A workload may have made or left such a pod, and nothing in the pod says that a group pays for it. Fails open: the
     recount counts what they ask for.

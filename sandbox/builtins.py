@@ -461,6 +461,8 @@ def _validate_job(obj: Json, old: Json | None) -> Errors:
 
 def _validate_pod_update(obj: Json, old: Json) -> Errors:
     changeable = {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"}
+    if (old.get("spec") or {}).get("schedulingGates"):
+        changeable |= _narrowed(obj.get("spec") or {}, old["spec"])
 
     def fixed(spec: Json) -> Json:
         rest = _without(spec, changeable)
@@ -479,6 +481,19 @@ def _validate_pod_update(obj: Json, old: Json) -> Errors:
             "previously negative)",
         )
     ]
+
+
+def _narrowed(spec: Json, before: Json) -> set[str]:
+    """Return the fields by which a pod that waits for a scheduling gate may be given fewer nodes than before.
+
+    Kubernetes also lets terms of a node affinity that is there grow; here only a first one may come.
+    """
+    selector, affinity = spec.get("nodeSelector") or {}, spec.get("affinity") or {}
+    earlier = before.get("affinity") or {}
+    narrowed = {"nodeSelector"} if (before.get("nodeSelector") or {}).items() <= selector.items() else set[str]()
+    if "nodeAffinity" not in earlier and _without(affinity, {"nodeAffinity"}) == earlier:
+        narrowed.add("affinity")
+    return narrowed
 
 
 def job_selector(obj: Json) -> None:

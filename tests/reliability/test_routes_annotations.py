@@ -1,4 +1,5 @@
-"""Routes by the annotations of a pod that ask for cards (`countsAs`): they may change after the pod was admitted.
+"""Routes by what a pod asks for after it was admitted: annotations that ask for cards (`countsAs`), and nodes that have
+cards of a model, while it waits for a scheduling gate.
 
 The tenant's group has one card.
 """
@@ -23,14 +24,17 @@ from tests.support.tenant import Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+A100 = "NVIDIA-A100-SXM4-80GB"
 CARDS, GPU, FRACTION = "cards.nvidia.com/gpu", "requests.nvidia.com/gpu", "gpu-fraction"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Parts]:
-    """A webhook and a controller that count an annotation, registered, on a cluster where pods run."""
+    """A webhook and a controller that count an annotation and models, registered, on a cluster where pods run."""
     counts_as = [{"annotation": FRACTION, "card": "nvidia.com/gpu"}]
-    async with parts_with_pods(cluster, tmp_path_factory.mktemp("pods"), countsAs=counts_as) as parts:
+    models = {"A100": {"aliases": [A100]}, "T4": {"aliases": ["Tesla-T4"]}}
+    folder = tmp_path_factory.mktemp("pods")
+    async with parts_with_pods(cluster, folder, countsAs=counts_as, gpuModels=models) as parts:
         yield parts
 
 
@@ -113,3 +117,55 @@ async def test_a_pod_that_runs_asks_for_less(tenant: Tenant, how: str) -> None:
         await tenant.running(1)
     name = "p" if how == "alone" else await of_workload(tenant, how, "1", is_held=False)
     assert [await asks_for(tenant, name, amount) for amount in ("0.1", "0")] == ["1", "1"]
+
+
+def held_for_card() -> Object:
+    """Return the spec of a pod that waits for a gate and asks for a card of any model."""
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}, "name": "c", "image": "none"}
+    return {"schedulingGates": [{"name": "example.com/held"}], "containers": [limits]}
+
+
+NODES: dict[str, Object] = {
+    "selector": {"nodeSelector": {"nvidia.com/gpu.product": A100}},
+    "affinity": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": [A100]}]}
+                    ]
+                }
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("how", ["made", "by default"])
+async def test_a_pod_that_waits_is_given_nodes_of_a_model(tenant: Tenant, how: str, nodes: str) -> None:
+    """Its Deployment was charged for cards of any model. One card of the model fits."""
+    of_model = f"{GPU}.A100"
+    hard = {CARDS: None, GPU: "4", of_model: "1"}
+    await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": hard}})
+    if how == "by default":
+        await tenant.has_default()
+    made = web(tenant, 2, label=None if how == "by default" else "")
+    made["spec"]["template"]["spec"] |= held_for_card()
+    await tenant.create(DEPLOYMENTS, made)
+
+    async def are_made() -> list[Object] | None:
+        return pods if len(pods := await tenant.pods()) == 2 else None
+
+    pods = await eventually(are_made, 30, "both pods are there")
+    change = {"spec": {**NODES[nodes], "schedulingGates": None}}
+    refused = [await attempt(tenant.patch(PODS, each["metadata"]["name"], change)) for each in pods or ()]
+    assert [each is None for each in refused] == [True, False], refused
+    assert refused[1] is not None
+    assert f"exceeded quota: {tenant.name}, requested: {of_model}=1" in str(refused[1])
+
+    async def is_counted() -> bool:
+        used: Object = (await tenant.admin.get(GROUPS, tenant.name))["status"].get("used") or {}
+        return used.get(of_model) == "1"
+
+    await eventually(is_counted, 30, "one card of the model is used")

@@ -147,6 +147,11 @@ def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...]
     assert "annotated" not in entries()
     only = {"countsAs": KNOBS["countsAs"]}
     is_fraction = path[1].startswith("gpu-fraction")
+    models = entries({"gpuModels": {"A100": {}}})["annotated"]
+    assert not sends(models, of_pod(*path, value="9"), of_pod())
+    given = {**of_pod(), "spec": {"nodeSelector": {"nvidia.com/gpu.product": "A100"}}}
+    assert sends(models, given, {**given, "spec": {"affinity": {}}})
+    assert not sends(models, given, given)
     assert sends(entries(only)["annotated"], of_pod(*path, value="9"), of_pod()) is is_fraction
 
 
