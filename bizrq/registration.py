@@ -164,6 +164,7 @@ _PEOPLE = (
     "(!request.userInfo.username.startsWith('system:') || (has(request.userInfo.groups) && "
     "'system:serviceaccounts:' + request.namespace in request.userInfo.groups))"
 )
+_HAS_CONTROLLER = f"{_of('oldObject', 'metadata.ownerReferences', '[]')}.exists(o, has(o.controller) && o.controller)"
 _LABELLED = {"key": LABEL, "operator": "Exists"}
 _UNLABELLED = {"key": LABEL, "operator": "DoesNotExist"}
 _REQUIRED = {"key": REQUIRED, "operator": "In", "values": ["true"]}
@@ -442,7 +443,17 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
         {"name": "may-leave", "expression": MAY_LEAVE},
         {"name": "made-by-what-pays", "expression": _owned("oldObject", registry.makers)},
     ]
-    return _closed_for_people(Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True))
+    # What a workload has left has no controller, until one of the same name adopts it.
+    adopted = [_updated(each) for each in registry.made if each.group_kind in (POD, REPLICA_SET)]
+    left = [
+        {"name": "may-leave", "expression": MAY_LEAVE},
+        {"name": "without-controller", "expression": f"!({_HAS_CONTROLLER})"},
+        {"name": "by-people", "expression": _PEOPLE},
+    ]
+    return [
+        *_closed_for_people(Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)),
+        *([Webhook("left-by-people", CHILDREN, adopted, left, managed)] if adopted else ()),
+    ]
 
 
 def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:

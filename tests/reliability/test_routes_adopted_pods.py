@@ -33,7 +33,7 @@ from tests.support.cluster import Cluster
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
 from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, group
-from tests.support.tenant import REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
+from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -90,6 +90,26 @@ async def test_large_ones_of_no_group_are_adopted_by_a_small_one(tenant: Tenant,
     await _is_never_over(tenant)
     await tenant.delete(kind, "taker", "Orphan")
     await _is_never_over(tenant)
+
+
+async def test_pods_of_no_index_are_left_to_an_indexed_job(tenant: Tenant, live: LivePods) -> None:
+    """It would adopt them, delete them, which takes a day, and make as many."""
+    made = of_kind(JOBS, web(tenant, 4, slow=True))
+    made["spec"] |= {"manualSelector": True, "selector": {"matchLabels": {"app": "x"}}}
+    await tenant.create(JOBS, made)
+    await tenant.running(4)
+    await live.settled()
+    await tenant.delete(JOBS, "web", "Orphan")
+    await gone(tenant, JOBS, "web")
+    await live.settled()
+    made["spec"] |= {"completions": 4, "completionMode": "Indexed"}
+    refused = await attempt(tenant.create(JOBS, made))
+    assert refused is not None
+    assert "exceeded quota" in refused.message
+    assert (
+        await attempt(tenant.create(JOBS, {**made, "spec": {**made["spec"], "completionMode": "NonIndexed"}})) is None
+    )
+    await live.settled()
 
 
 async def test_what_is_adopted_as_its_adopter_goes_is_charged_to_none(cluster: Cluster, tenant: Tenant) -> None:

@@ -13,8 +13,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import resources_of
 from bizrq.units.resources import Resources, add, growth, larger, nonzero, scale, smaller, total
+from bizrq.units.slot import Slot
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.demand.owner_allowance import child_demand
 from bizrq.workloads.kinds.declaration import POD, Adapter
@@ -23,13 +25,30 @@ from bizrq.workloads.lookup import Lookup
 from bizrq.workloads.owners import MAX_HOPS, controller_of
 from bizrq.workloads.ownership.lives import Stage, life_of, stage
 from bizrq.workloads.ownership.observation import has_observed
-from bizrq.workloads.ownership.payers import PayerReason, anywhere, keeps, left_by, paid_by, place_of, selector_of
+from bizrq.workloads.ownership.payers import (
+    SELECTING,
+    PayerReason,
+    anywhere,
+    keeps,
+    left_by,
+    paid_by,
+    place_of,
+    selector_of,
+)
 from bizrq.workloads.ownership.waiting import awaits
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
-from webhooks.charging.stored import is_going, list_kinds, list_stored, stored_demand, stored_label
+from webhooks.charging.stored import (
+    is_going,
+    list_kinds,
+    list_stored,
+    read_stored,
+    readable_reservations,
+    stored_demand,
+    stored_label,
+)
 
 Object = dict[str, Any]
 
@@ -66,6 +85,31 @@ class Adoption:
         for group, cost in costs(lookup):
             by_group.setdefault(group, []).append(cost)
         return {group: nonzero(total(amounts)) for group, amounts in by_group.items()}
+
+    async def awaited_by(self, old: Object, new: Object, deadline: Deadline) -> Slot | None:
+        """Return the workload that will adopt what is left as it is stored, and not as a write leaves it.
+
+        It makes another in its place then, and its create was not charged for that. None where no such workload is
+        stored or promised. Raises ApiError, Unreachable.
+        """
+        memory = left_by(old, self._context.registry, self._context.payers) if _is_free(old) else None
+        if memory is None:
+            return None
+        kind_name, namespace, name = memory.place.split("/")
+        kind = next((kind for kind in self._context.registry.charged if _adopts(kind) and kind.kind == kind_name), None)
+        if kind is None:
+            return None
+        slot = Slot(kind.resource, namespace, name)
+        # Its reservation is read first: it goes only once the workload is stored.
+        for group in (await self._context.lists.of(GROUPS, deadline))[0]:
+            if any(entry.slot == slot and entry.is_create and entry.base for entry in readable_reservations(group)):
+                return slot
+        workload = await read_stored(self._context, resources_of(kind), namespace, name, deadline)
+        if workload is None or is_going(workload) or not keeps(workload, old):
+            return None
+        owner = controller_of(new["metadata"])
+        is_its = owner is None or owner.get("uid") == workload["metadata"]["uid"]
+        return None if is_its and keeps(workload, new) else slot
 
     async def lets_go(self, adapter: Adapter, old: Object, new: Object, deadline: Deadline) -> Resources:
         """Return what is charged on for another selector than before: the controller makes others in its place.
@@ -234,11 +278,20 @@ def _made_now(owner: Object) -> Object:
     return {"metadata": {"labels": (template.get("metadata") or {}).get("labels") or {}}}
 
 
+def _adopts(kind: Adapter) -> bool:
+    return kind.group_kind in SELECTING
+
+
 def _is_free(obj: Object) -> bool:
     """Return True where no controller has an object, and it is not about to go."""
     return controller_of(obj["metadata"]) is None and not is_going(obj)
 
 
 def _is_in_range(new: Object, obj: Object) -> bool:
-    """Return False for a pod that a new StatefulSet adopts and deletes: it makes others in its place."""
-    return new.get("kind") != "StatefulSet" or awaits(new, is_old=False)(str(obj["metadata"].get("name")))
+    """Return False for a pod that a new workload may adopt and delete: it makes others in its place.
+
+    A StatefulSet does so beyond its ordinals, an indexed Job with pods of no index or of one that another has.
+    """
+    if new.get("kind") == "StatefulSet":
+        return awaits(new, is_old=False)(str(obj["metadata"].get("name")))
+    return not (new.get("kind") == "Job" and (new.get("spec") or {}).get("completionMode") == "Indexed")

@@ -59,6 +59,19 @@ async def _list_served(
     return None
 
 
+async def read_stored(
+    context: Context, resources: Sequence[Resource], namespace: str, name: str, deadline: Deadline
+) -> Object | None:
+    """Read an object of a kind in the first of its versions that is served; None where there is none.
+
+    Raises ApiError, Unreachable.
+    """
+    for resource in resources:
+        with suppress(NotFound):
+            return await context.client.get(resource, name, namespace, timeout=deadline.seconds_left())
+    return None
+
+
 async def list_kinds(
     context: Context, kinds: Iterable[Adapter], namespace: str, deadline: Deadline
 ) -> list[tuple[Adapter, Object]]:

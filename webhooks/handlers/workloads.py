@@ -6,6 +6,7 @@ cannot be counted is refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -27,7 +28,7 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES
 from bizrq.workloads.validation import Malformed, map_at
 from webhooks.charging.adoption import Adoption
-from webhooks.charging.charger import Charger
+from webhooks.charging.charger import LANDS, Charger
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, as_intent
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -95,7 +96,7 @@ class WorkloadHandler:
         return Answer(Granted(), later=await self._later.of(request, adapter, deadline))
 
     async def leaving(self, request: Request, deadline: Deadline) -> Verdict:
-        """Return the verdict on an UPDATE by which an object may leave the owner that pays for it.
+        """Return the verdict on an UPDATE by which an object may leave the owner that pays for it, or will adopt it.
 
         Its registration fails open, and so does this where the owner cannot be read: the recount counts what is left.
         """
@@ -107,6 +108,8 @@ class WorkloadHandler:
         if adapter is None or not self._registry.is_charged(adapter) or new is None or old is None:
             return Granted()
         try:
+            if (awaited := await self._adoption.awaited_by(old, new, deadline)) is not None:
+                return Denied(Reason.BUSY, f"{subject_of(request)} is about to be adopted by {awaited}: try again")
             if not await self._payers.may_leave(old, new, deadline):
                 return Granted()
             return await self._admit(WorkloadWrite(request, adapter, new, old, set()), deadline)
@@ -203,6 +206,9 @@ class WorkloadHandler:
             counted, verdict = await self._count_and_charge(write, deadline)
             if isinstance(verdict, Denied):
                 return counted, verdict
+            if not write.request.dry_run:
+                # A write that takes it away may have been answered just before.
+                await asyncio.sleep(min(LANDS, deadline.seconds_left()))
             left = await self._adoption.of(write.adapter, write.new, deadline)
             if not any(growth(amounts, left.get(group, {})) for group, amounts in adopts.items()):
                 return counted, verdict

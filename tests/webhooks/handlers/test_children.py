@@ -609,6 +609,32 @@ async def test_what_is_gone_when_the_reservation_is_stored_was_not_adopted(api: 
     assert "exceeded quota: nlp" in message(await hooks.create(stateful("db", 2), resource=STATEFULSETS))
 
 
+async def test_what_is_left_is_not_taken_from_the_workload_that_is_about_to_adopt_it(api: Api, hooks: Hooks) -> None:
+    """It would make others, and its create was not charged for these."""
+    await api.group("nlp", cpu="2", used={"cpu": "2"})
+    await left_pods(api, hooks)
+    left = await api.client.get(PODS, "db-0", "default")
+    relabelled = changed(left, lambda o: o["metadata"].update(labels={"app": "y"}))
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c", "controller": True}
+    owned = changed(left, lambda o: o["metadata"].update(ownerReferences=[settings]))
+    noted = changed(left, lambda o: o["metadata"]["labels"].update(note="y"))
+
+    async def answers() -> list[str]:
+        found = [await hooks.review("children", "UPDATE", new, left) for new in (relabelled, owned, noted)]
+        return ["" if each["allowed"] else message(each) for each in found]
+
+    assert await answers() == ["", "", ""]
+    db, busy = stateful("db", 2), "Pod default/db-0 is about to be adopted by statefulsets.apps/default/db: try again"
+    assert (await hooks.create(db, resource=STATEFULSETS))["allowed"]
+    assert await answers() == [busy] * 3
+    await api.client.create(STATEFULSETS, db)
+    await api.count("nlp", cpu="2")
+    assert await api.entries("nlp") == []
+    assert await answers() == [busy, busy, ""]
+    await api.client.delete(STATEFULSETS, "db", "default")
+    assert await answers() == ["", "", ""]
+
+
 async def test_a_deployment_that_adopts_a_replicaset_with_a_label_of_its_own_has_to_fit_beside_it(
     api: Api, hooks: Hooks
 ) -> None:
