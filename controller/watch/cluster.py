@@ -53,8 +53,8 @@ _MANY: Final = 10_000
 #: Seconds until the recount of an addition. Its charge is reserved already, and one write then counts a whole burst.
 #: A deletion or a decrease is counted at once: others may wait for the room.
 UNHURRIED = 0.5
-#: The same where a pod of a workload starts to end: its controller makes another beside it, and in a full group that one
-#: is the last until the first has ended (`controller.usage.overlaps`).
+#: The same where a pod of a workload starts to end: its controller makes another beside it. In a full group no more may
+#: come until the first has ended (`controller.usage.overlaps`).
 REPLACED = 0.1
 
 
