@@ -19,7 +19,7 @@ from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 
 #: The most workloads that are listed only because pods of others are ending.
-MAX_OTHERS = 200
+MAX_OTHERS = 100
 
 
 class FindsMakers(Protocol):
@@ -56,6 +56,9 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
     listed: set[str] = set()
     ending: list[_Cause] = []
     for uid, line in usage.usages.items():
+        if line.overlap is None and not line.surplus and line.place not in left:
+            # Nearly all are like that, of thousands.
+            continue
         causes = list(_beside(line, left.get(line.place, {})))
         if found := _rejection(group, line.counted.slot, causes, counted.over):
             rejected.append((makers.keys(uid), found))
