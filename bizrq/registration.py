@@ -554,15 +554,16 @@ def _closed_for_people(webhook: Webhook, *more: Object) -> list[Webhook]:
 
 
 def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
-    """Review pods that come to ask for other devices or nodes than they were made for, and that no label selects.
+    """Review pods that come to ask for other models, devices or nodes than before, and that no label selects.
 
     A workload may have made or left such a pod, and nothing in the pod says that a group pays for it. Fails open: the
     recount counts what they ask for.
     """
-    otherwise = asks_otherwise(settings)
     rules = [_updated(each) for each in settings.registry.made if each.group_kind == POD]
-    if not otherwise or not rules:
+    if not rules:
         return []
+    models = f"[[object, oldObject]].exists(t, {_differ(sorted(MODEL_LABELS.values()), '.metadata.?labels')})"
+    otherwise = " || ".join(filter(None, [models, asks_otherwise(settings)]))
     conditions = [{"name": "asks-otherwise", "expression": otherwise}]
     namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]
     return [Webhook("annotated", WORKLOADS, rules, conditions, namespaces, [_UNLABELLED], fails_open=True)]

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from bizrq.store.groups import GROUPS
 from bizrq.units.quantity import canonical, parse
-from bizrq.workloads.labels import LABEL
+from bizrq.workloads.labels import LABEL, MODEL_LABELS
 from tests.reliability.conftest import parts_with_pods
 from tests.reliability.routes import attempt, gone, pod, web
 from tests.support.cluster import Cluster, eventually
@@ -125,25 +125,20 @@ def held_for_card() -> Object:
     return {"schedulingGates": [{"name": "example.com/held"}], "containers": [limits]}
 
 
-NODES: dict[str, Object] = {
-    "selector": {"nodeSelector": {"nvidia.com/gpu.product": A100}},
-    "affinity": {
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": [A100]}]}
-                    ]
-                }
-            }
-        }
-    },
+HAS_MODEL = {"key": "nvidia.com/gpu.product", "operator": "In", "values": [A100]}
+REQUIRED_NODES = {"nodeSelectorTerms": [{"matchExpressions": [HAS_MODEL]}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": REQUIRED_NODES}}
+#: How a pod comes to ask for a card of a model.
+CHANGES: dict[str, Object] = {
+    "selector": {"spec": {"nodeSelector": {"nvidia.com/gpu.product": A100}, "schedulingGates": None}},
+    "affinity": {"spec": {"affinity": AFFINITY, "schedulingGates": None}},
+    "label": {"metadata": {"labels": {MODEL_LABELS["gpu"]: "A100"}}},
 }
 
 
-@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("how", ["made", "by default"])
-async def test_a_pod_that_waits_is_given_nodes_of_a_model(tenant: Tenant, how: str, nodes: str) -> None:
+async def test_a_pod_that_waits_comes_to_ask_for_a_model(tenant: Tenant, how: str, change: str) -> None:
     """Its Deployment was charged for cards of any model. One card of the model fits."""
     of_model = f"{GPU}.A100"
     hard = {CARDS: None, GPU: "4", of_model: "1"}
@@ -158,8 +153,7 @@ async def test_a_pod_that_waits_is_given_nodes_of_a_model(tenant: Tenant, how: s
         return pods if len(pods := await tenant.pods()) == 2 else None
 
     pods = await eventually(are_made, 30, "both pods are there")
-    change = {"spec": {**NODES[nodes], "schedulingGates": None}}
-    refused = [await attempt(tenant.patch(PODS, each["metadata"]["name"], change)) for each in pods or ()]
+    refused = [await attempt(tenant.patch(PODS, each["metadata"]["name"], CHANGES[change])) for each in pods or ()]
     assert [each is None for each in refused] == [True, False], refused
     assert refused[1] is not None
     assert f"exceeded quota: {tenant.name}, requested: {of_model}=1" in str(refused[1])

@@ -141,10 +141,9 @@ def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...]
     names = ("workloads", "defaulted", "required", "annotated")
     for before, after in ((of_pod(), of_pod(*path, value="9")), (of_pod(*path, value="9"), of_pod())):
         assert [sends(entries(KNOBS)[name], after, before) for name in names] == [is_sent] * 4
-        assert [sends(entries()[name], after, before) for name in names[:3]] == [False] * 3
+        assert [sends(entries()[name], after, before) for name in names] == [False] * 4
         others = [{**each, "kind": "Deployment"} for each in (after, before)]
         assert not any(sends(entries(KNOBS)[name], *others) for name in names[:3])
-    assert "annotated" not in entries()
     only = {"countsAs": KNOBS["countsAs"]}
     is_fraction = path[1].startswith("gpu-fraction")
     models = entries({"gpuModels": {"A100": {}}})["annotated"]
@@ -152,6 +151,8 @@ def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...]
     given = {**of_pod(), "spec": {"nodeSelector": {"nvidia.com/gpu.product": "A100"}}}
     assert sends(models, given, {**given, "spec": {"affinity": {}}})
     assert not sends(models, given, given)
+    assert not sends(entries()["annotated"], given, of_pod())
+    assert sends(entries()["annotated"], of_pod("labels", "biz.group.resource.quota/gpu-type", value="A"), of_pod())
     assert sends(entries(only)["annotated"], of_pod(*path, value="9"), of_pod()) is is_fraction
 
 
