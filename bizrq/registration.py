@@ -448,12 +448,12 @@ def _leaving(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:
     left = [
         {"name": "may-leave", "expression": MAY_LEAVE},
         {"name": "without-controller", "expression": f"!({_HAS_CONTROLLER})"},
-        {"name": "by-people", "expression": _PEOPLE},
+        _NOT_BY_KUBERNETES,
     ]
-    return [
-        *_closed_for_people(Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True)),
-        *([Webhook("left-by-people", CHILDREN, adopted, left, managed)] if adopted else ()),
-    ]
+    webhooks = _closed_for_people(Webhook("children", CHILDREN, rules, conditions, managed, fails_open=True))
+    if adopted:
+        webhooks += _closed_for_people(Webhook("left", CHILDREN, adopted, left, managed, fails_open=True))
+    return webhooks
 
 
 def _giving_way(registry: Registry, managed: Sequence[Object]) -> list[Webhook]:

@@ -5,7 +5,7 @@ This file alone decides which they are, and words the rejection (docs/ownership.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, zip_longest
 from typing import NamedTuple, Protocol
@@ -47,7 +47,8 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
     A workload is among them while pods run besides those that it declares, for more than it asks for, or that it has
     left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
     bring pods that are not listed yet. While such pods are ending, the other workloads of the group follow, as with
-    native quota: otherwise each of them could bring replacements until the recount that finds it over, too.
+    native quota: otherwise each of them could bring replacements until the recount that finds it over, too. One whose
+    pods have gone is not among them while less runs than `hard`: it only gets back what it is charged for.
     """
     if not counted.over:
         return {}
@@ -70,7 +71,9 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
     found = _in_turn(rejected)
     if ending:
         why = _others_ending(group, ending, counted.over)
-        others = (line for uid, line in usage.usages.items() if line.makers and uid not in listed)
+        others = [line for uid, line in usage.usages.items() if line.makers and uid not in listed]
+        if _has_room(usage.usages.values(), counted.over):
+            others = [line for line in others if not any(_missing(line, name) for name in counted.over)]
         largest = nlargest(MAX_OTHERS, others, lambda line: _share(line.counted.charged, counted.over))
         found = chain(found, _in_turn([(makers.keys(line.counted.uid), why) for line in largest]))
     by_key: dict[str, Rejection] = {}
@@ -154,6 +157,17 @@ def _last_end(causes: Sequence[_Cause]) -> int | None:
     """Return when the clock ends all of them, None where it does not."""
     ends = [each.ends for each in causes if each.ends is not None]
     return max(ends) if len(ends) == len(causes) else None
+
+
+def _missing(line: WorkloadUsage, name: str) -> int:
+    """Return what a workload is charged for pods that are not there."""
+    demand, there = line.counted.demand, line.counted.floor
+    return 0 if demand is None or there is None else max(0, demand.get(name, 0) - there.get(name, 0))
+
+
+def _has_room(lines: Collection[WorkloadUsage], over: Mapping[str, int]) -> bool:
+    """Return True where less runs than `hard`, though more is charged: pods are missing."""
+    return all(sum(_missing(line, name) for line in lines) > lacking for name, lacking in over.items())
 
 
 def _share(charged: Resources, over: Mapping[str, int]) -> float:

@@ -251,12 +251,36 @@ async def test_pods_of_many_deployments_are_deleted_one_after_the_other(tenant: 
         await tenant.create(DEPLOYMENTS, web(tenant, 1, name=name, app=name, slow=True))
     await tenant.running(4)
     for name in names:
-        for each in await tenant.pods():
-            if each["metadata"]["name"].startswith(f"{name}-"):
-                await tenant.delete(PODS, each["metadata"]["name"])
+        await delete_pods(tenant, name)
         await for_a_while(lambda: has_running(tenant, 5), 2)
         await replacements_end(tenant, name)
     await live.settled(over=1, ever=1)
+
+
+async def test_a_drain_beside_a_pod_that_is_long_in_ending(tenant: Tenant, live: LivePods) -> None:
+    """What has lost its pods gets them back while less runs than `hard`, whoever has pods that are ending."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 1, name="slow", app="slow", slow=True))
+    await tenant.create(DEPLOYMENTS, web(tenant, 3, name="quick", app="quick"))
+    await tenant.running(4)
+    await delete_pods(tenant, "slow")
+    await for_a_while(lambda: has_running(tenant, 5), 5)
+    await replacements_end(tenant, "slow")
+    gone = {each["metadata"]["uid"] for each in await delete_pods(tenant, "quick")}
+
+    async def are_back() -> bool:
+        pods = [each for each in await tenant.pods() if each["metadata"]["name"].startswith("quick-")]
+        return len(pods) == 3 and not gone & {each["metadata"]["uid"] for each in pods}
+
+    await eventually(are_back, 20, "the drained pods are back")
+    await live.settled(over=1, ever=4)
+
+
+async def delete_pods(tenant: Tenant, name: str) -> list[Object]:
+    """Delete the pods of a Deployment, and return them."""
+    pods = [each for each in await tenant.pods() if each["metadata"]["name"].startswith(f"{name}-")]
+    for each in pods:
+        await tenant.delete(PODS, each["metadata"]["name"])
+    return pods
 
 
 async def test_a_pod_that_asks_for_very_many_names_ends_slowly(tenant: Tenant, live: LivePods) -> None:

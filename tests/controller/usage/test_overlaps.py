@@ -134,6 +134,18 @@ def test_others_are_not_rejected_for_a_rollout_that_takes_long():
     assert found.keys() == {*KEYS["w"]}
 
 
+@pytest.mark.parametrize(("missing", "is_listed"), [(1, True), (2, False)])
+def test_what_has_lost_pods_gets_them_back_while_less_runs_than_is_allowed(missing: int, is_listed: bool):
+    """Its pods have gone, as in a drain, and what it gets back is charged already. The group is over by one core."""
+    lost = other("x", 3)
+    floor = {"limits.cpu": (3 - missing) * NANO}
+    lost = replace(lost, counted=replace(lost.counted, demand=lost.counted.cost, floor=floor))
+    whole = replace(other("s", 3), counted=replace(other("s", 3).counted, demand=CPU, floor=CPU))
+    found = rejected(CPU, ENDING, lost, whole)
+    assert ("x" in found) is is_listed
+    assert "s" in found
+
+
 def test_what_makes_smaller_pods_makes_none_either_while_pods_of_another_are_ending():
     found = rejected(CPU, replace(ENDING, counted=CountedObject(WEB, "s", CPU)), other("w", 1, surplus=CPU))
     assert found.keys() == {"s", "old", *KEYS["w"]}
