@@ -462,7 +462,10 @@ class Reconciler:
                 metrics.FOLDED.inc(report.moved)
             measure_ahead(group.name, report.lines)
             self._left[group.name] = report.leftovers
-            self._reporter.report(group, report.hard, report.counted, report.findings, report.hours)
+            usage = self._usage_cache.of(group.name)
+            changes = usage.changes(report.counted.drift)
+            usage.changed.clear()
+            self._reporter.report(group, report.hard, report.counted, report.findings, report.hours, changes)
         else:
             self._reporter.forget_counted(group.name)
         again = [self._interval]

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 #: Number of resources in the message of condition Ready, which is also a column of `kubectl get`.
 _SHOWN = 6
+#: The workloads that a log line names as what drift may come from.
+_MAX_CHANGES = 20
 
 #: A condition without its times: type, status, reason and message.
 ConditionDraft = tuple[str, bool, str, str]
@@ -90,9 +92,18 @@ class StatusReporter:
         return conditions
 
     def report(
-        self, group: GroupObject, hard: Limits, counted: Recount, findings: Findings, hours: HoursReport
+        self,
+        group: GroupObject,
+        hard: Limits,
+        counted: Recount,
+        findings: Findings,
+        hours: HoursReport,
+        changes: Sequence[str],
     ) -> None:
-        """Set metrics, and emit events: drift, a group over quota, card-hours that run low or out, new findings."""
+        """Set metrics, and emit events: drift, a group over quota, card-hours that run low or out, new findings.
+
+        `changes` are the workloads that drift may come from.
+        """
         reference = {
             "apiVersion": wire.API_VERSION,
             "kind": wire.KIND,
@@ -103,8 +114,8 @@ class StatusReporter:
         was = {c.type: c.status == "True" for c in group.status.conditions}
         if counted.drift:
             metrics.DRIFT.inc(group.name)
-            listed = _amounts(counted.drift)
-            log.error("drift", group=group.name, drift=listed)
+            listed = quantity.texts(counted.drift)
+            log.error("drift", group=group.name, drift=listed, changes=list(changes[:_MAX_CHANGES]))
             names = ", ".join(sorted(nonzero(counted.drift)))
             self._recorder.event(
                 reference, "Warning", "Drift", f"stored without being admitted: {names}; the controller's log says more"
@@ -182,10 +193,11 @@ def conditions(
 ) -> list[ConditionDraft]:
     """Conditions in a person's words."""
     over = counted.over
+    lacking = f"over quota by {quantity.texts(nonzero(over))}; growth is refused, nothing is stopped"
     found: list[ConditionDraft] = [
         ("Ready", True, "Reconciled", _at_a_glance(counted.used, hard, catalog)),
         (
-            ("OverQuota", True, "Over", f"over quota by {_amounts(over)}; growth is refused, nothing is stopped")
+            ("OverQuota", True, "Over", lacking)
             if over
             else ("OverQuota", False, "Within", "every resource is within its quota")
         ),
@@ -223,7 +235,3 @@ def _at_a_glance(used: Resources, hard: Resources, catalog: Catalog) -> str:
 
 def _of(name: str, used: int, hard: int) -> str:
     return f"{quantity.text(name, used)}/{quantity.text(name, hard)}"
-
-
-def _amounts(amounts: Resources) -> str:
-    return ", ".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(nonzero(amounts).items()))

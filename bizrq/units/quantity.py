@@ -9,6 +9,7 @@ The grammar, the canonical form and the rounding are those of Kubernetes' `resou
 
 import math
 import re
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Final
@@ -176,6 +177,11 @@ def round_up_milli(nano: int) -> int:
 def text(resource: str, nano: int) -> str:
     """Return the text of an amount of a resource: powers of 1024 for bytes, else of 1000."""
     return canonical(nano, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI)
+
+
+def texts(amounts: Mapping[str, int]) -> str:
+    """Return amounts by resource as one text, in the order of their names, or "nothing"."""
+    return ", ".join(f"{name}={text(name, amount)}" for name, amount in sorted(amounts.items())) or "nothing"
 
 
 def in_bytes(resource: str) -> bool:

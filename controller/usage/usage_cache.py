@@ -11,7 +11,7 @@ until the next await is of that one moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import structlog
@@ -19,6 +19,7 @@ import structlog
 from bizrq.kube.informer import Informer
 from bizrq.quota.recount import CountedObject, UsageSums
 from bizrq.units import quantity
+from bizrq.units.resources import nonzero, restrict
 from bizrq.units.slot import group_slot
 from bizrq.workloads.owners import MAX_HOPS
 from controller import metrics
@@ -65,10 +66,13 @@ class GroupUsage:
         self.checked: UsageSums | None = None
         #: Errors of the cache that are not reported yet, as text.
         self.drift: list[str] = []
+        #: The workloads that have changed since a recount was reported, as they were counted then, None if not at all.
+        self.changed: dict[str, CountedObject | None] = {}
 
     def put(self, uid: str, usage: WorkloadUsage) -> None:
         """Add or replace the usage of a workload."""
         self._move_makers(uid, self.usages.get(uid), usage)
+        self._note_change(uid)
         self._take_out(uid)
         self.unchecked.pop(uid, None)
         self.to_reprice.pop(uid, None)
@@ -94,6 +98,7 @@ class GroupUsage:
     def drop(self, uid: str) -> None:
         """Remove a workload."""
         self._move_makers(uid, self.usages.get(uid), None)
+        self._note_change(uid)
         self._take_out(uid)
         kinds = (
             *(self.with_messages, self.with_claims, self.unknown, self.transient),
@@ -103,6 +108,17 @@ class GroupUsage:
             lines.pop(uid, None)
         for marks in (self.due, self.to_reprice, self.unchecked):
             marks.pop(uid, None)
+
+    def changes(self, names: Collection[str]) -> list[str]:
+        """Return as text what is charged more of these names, or less, than when a recount was last reported."""
+        told: list[str] = []
+        for uid, before in self.changed.items():
+            line = self.usages.get(uid)
+            after = line.counted if line is not None else None
+            was, now = (nonzero(restrict(each.charged, names)) if each is not None else {} for each in (before, after))
+            if (counted := after or before) is not None and was != now:
+                told.append(f"{counted.slot} {uid}: {quantity.texts(was)} to {quantity.texts(now)}")
+        return told
 
     @property
     def again(self) -> int | None:
@@ -132,6 +148,10 @@ class GroupUsage:
             self.uncompared[uid] = None
         else:
             self.uncompared.pop(uid, None)
+
+    def _note_change(self, uid: str) -> None:
+        known = self.usages.get(uid)
+        self.changed.setdefault(uid, known.counted if known is not None else None)
 
     def _take_out(self, uid: str) -> None:
         """Remove a workload from the sums, and from those of the check unless it is `unchecked`."""
@@ -413,12 +433,7 @@ class UsageCache:
     def _report_drift(self, group: str, kept: CountedObject | None, found: CountedObject | None) -> None:
         """Report that cached usage differs from a count from scratch: log, metric, and event with the next status."""
         slot = (found or kept or CountedObject(group_slot(group), "", {})).slot
-        amounts = [
-            ", ".join(f"{name}={quantity.text(name, amount)}" for name, amount in sorted(c.charged.items()))
-            if c is not None
-            else "nothing"
-            for c in (kept, found)
-        ]
+        amounts = [quantity.texts(counted.charged) if counted is not None else "nothing" for counted in (kept, found)]
         text = f"{slot} was cached at {amounts[0]} and is recounted at {amounts[1]}"
         log.error("cached usage was wrong", group=group, drift=text)
         metrics.CACHE_CORRECTED.inc(group)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from structlog.testing import capture_logs
+
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import KubeClient
 from bizrq.kube.packed import PackedObject
@@ -38,7 +40,18 @@ async def test_used_is_selfused_and_what_the_children_hold(books: Books) -> None
 
 
 async def test_what_was_stored_without_being_admitted_is_counted_and_told(books: Books) -> None:
-    """Objects stored while the webhook was not registered give drift, an event, and a correct status."""
+    """Objects stored while the webhook was not registered give drift, an event, and a correct status.
+
+    The log names those that have grown.
+    """
+    with capture_logs() as lines:
+        await _stores_unadmitted(books)
+    [drift] = [line for line in lines if line["event"] == "drift"]
+    uid = (await books.client.get(DEPLOYMENTS, "web", "default"))["metadata"]["uid"]
+    assert drift["changes"] == [f"deployments.apps/default/web {uid}: nothing to limits.cpu=12"]
+
+
+async def _stores_unadmitted(books: Books) -> None:
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.create(deployment("web", "nlp", 12))
