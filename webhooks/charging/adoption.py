@@ -95,7 +95,7 @@ class Adoption:
         memory = left_by(old, self._context.registry, self._context.payers) if _is_free(old) else None
         if memory is None:
             return None
-        kind_name, namespace, name = memory.place.split("/")
+        kind_name, namespace, name = memory.place.split("/", 2)
         kind = next((kind for kind in self._context.registry.charged if _adopts(kind) and kind.kind == kind_name), None)
         if kind is None:
             return None
