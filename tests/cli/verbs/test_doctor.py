@@ -170,7 +170,7 @@ BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
         "ValidatingWebhookConfiguration",
         "bizrq",
         _webhooks(caBundle=None),
-        ("certificates: no caBundle: ", "and 19 more"),
+        ("certificates: no caBundle: ", "and 22 more"),
     ),
     "another CA": (
         "ValidatingWebhookConfiguration",
