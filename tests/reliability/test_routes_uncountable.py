@@ -105,7 +105,7 @@ async def test_children_that_cannot_be_counted_leave_room_for_others(tenant: Ten
 
 
 async def test_the_hours_of_a_pod_that_cannot_be_counted(tenant: Tenant) -> None:
-    """It runs within the group's devices, and its label changes as soon as it is there."""
+    """It runs within the group's devices. Its label would change as soon as it is there."""
     hours = f"cash/requests.{GPU}"
     await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": {f"requests.{GPU}": "4", hours: "100"}}})
     await asyncio.sleep(2)
@@ -115,7 +115,9 @@ async def test_the_hours_of_a_pod_that_cannot_be_counted(tenant: Tenant) -> None
     named: set[str] = set()
     while len(named) < 4:
         for name in {each["metadata"]["name"] for each in await tenant.pods()} - named:
-            await tenant.patch(PODS, name, {"metadata": {"labels": {MODEL: "shared"}}})
+            refused = await attempt(tenant.patch(PODS, name, {"metadata": {"labels": {MODEL: "shared"}}}))
+            assert refused is not None
+            assert f"requests.{GPU}.shared is another resource" in refused.message
             named.add(name)
 
     async def spent() -> str:
