@@ -178,14 +178,11 @@ def charged(settings: Settings) -> str:
 
 
 def asks_otherwise(settings: Settings) -> str:
-    """Return the CEL expression for a pod that comes to ask for other devices, or for others of a model.
+    """Return the CEL expression for a pod that comes to ask for other devices outside of its spec.
 
-    Empty where the configuration counts nothing of that. What schedulers note on a pod is not compared. A pod that
-    waits for a scheduling gate may be given other nodes, and those name a model.
+    Empty where the configuration counts nothing there. What schedulers note on a pod is not compared.
     """
     changes: list[str] = []
-    if settings.counting.gpu_models:
-        changes.append(_differ(["affinity", "nodeSelector"], ".?spec"))
     if annotations := counting.asking_annotations(settings.counting):
         changes.append(_differ(annotations, ".metadata.?annotations"))
     if settings.counting.hami.enabled:
@@ -562,7 +559,11 @@ def _annotated(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
     rules = [_updated(each) for each in settings.registry.made if each.group_kind == POD]
     if not rules:
         return []
-    models = f"[[object, oldObject]].exists(t, {_differ(sorted(MODEL_LABELS.values()), '.metadata.?labels')})"
+    changes = [_differ(sorted(MODEL_LABELS.values()), ".metadata.?labels")]
+    if settings.counting.gpu_models:
+        # A pod that waits for a scheduling gate may be given other nodes, and those name a model.
+        changes.append(_differ(["affinity", "nodeSelector"], ".?spec"))
+    models = f"[[object, oldObject]].exists(t, {' || '.join(changes)})"
     otherwise = " || ".join(filter(None, [models, asks_otherwise(settings)]))
     conditions = [{"name": "asks-otherwise", "expression": otherwise}]
     namespaces = [*managed, _UNLABELLED, _NOT_REQUIRED]

@@ -463,7 +463,7 @@ class Reconciler:
             measure_ahead(group.name, report.lines)
             self._left[group.name] = report.leftovers
             usage = self._usage_cache.of(group.name)
-            changes = usage.changes(report.counted.drift)
+            changes = usage.changes(report.counted.drift) if report.counted.drift else []
             usage.changed.clear()
             self._reporter.report(group, report.hard, report.counted, report.findings, report.hours, changes)
         else:

@@ -115,8 +115,8 @@ class Charger:
                     granted.add(pending.key)
             if counted.is_final:
                 return Granted()
-            if counted.refers_anew and not request.dry_run:
-                await asyncio.sleep(min(LANDS, deadline.seconds_left()))
+            if counted.refers_anew:
+                await earlier_writes_land(request, deadline)
             counted = await count_again()
 
     async def _authorize_and_decide(
@@ -166,6 +166,12 @@ class Charger:
             return Denied(Reason.TAKEN, f'{kind.key} "{name}" already exists')
 
         return check
+
+
+async def earlier_writes_land(request: Request, deadline: Deadline) -> None:
+    """Wait until what was answered just before a reservation was stored is stored, too. A dry run stores none."""
+    if not request.dry_run:
+        await asyncio.sleep(min(LANDS, deadline.seconds_left()))
 
 
 def _attributed(refused: Denied, pending: PendingCharge) -> Denied:

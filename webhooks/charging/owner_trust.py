@@ -50,7 +50,7 @@ from webhooks.charging.beyond import Beyond
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.payers import Payers, slot_of_owner
-from webhooks.charging.stored import PODS, is_going, stored_label
+from webhooks.charging.stored import PODS, is_going, read_stored, stored_label
 
 Object = dict[str, Any]
 
@@ -254,11 +254,9 @@ class OwnerTrust:
 
         Raises ApiError, Unreachable.
         """
-        for resource in dict.fromkeys((*resources_of(kind), *([resource_of(kind, version)] if version else ()))):
-            with suppress(NotFound):
-                stored = await self._context.client.get(resource, name, namespace, timeout=deadline.seconds_left())
-                return bool(stored["metadata"]["uid"] == uid)
-        return False
+        resources = dict.fromkeys((*resources_of(kind), *([resource_of(kind, version)] if version else ())))
+        stored = await read_stored(self._context, resources, namespace, name, deadline)
+        return stored is not None and bool(stored["metadata"]["uid"] == uid)
 
     async def untrusted(
         self,

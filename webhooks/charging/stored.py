@@ -60,7 +60,7 @@ async def _list_served(
 
 
 async def read_stored(
-    context: Context, resources: Sequence[Resource], namespace: str, name: str, deadline: Deadline
+    context: Context, resources: Iterable[Resource], namespace: str, name: str, deadline: Deadline
 ) -> Object | None:
     """Read an object of a kind in the first of its versions that is served; None where there is none.
 

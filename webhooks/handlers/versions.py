@@ -49,7 +49,7 @@ from webhooks.charging.deadline import Deadline
 from webhooks.charging.older_versions import OlderVersions, explained, instead_of, is_its, version_of
 from webhooks.charging.owner_trust import OwnerTrust, as_child, is_controller
 from webhooks.charging.payers import Payers
-from webhooks.charging.stored import PODS, is_going, read_versions, slot_of, stored_demand
+from webhooks.charging.stored import PODS, is_going, read_stored, read_versions, slot_of, stored_demand
 from webhooks.handlers.answer import subject_of
 
 log = structlog.get_logger(__name__)
@@ -206,12 +206,11 @@ class VersionHandler:
             return None
         group, _ = group_and_version(reference.get("apiVersion"))
         adapter = self._context.registry.by_kind(group, str(reference.get("kind")))
-        for resource in resources_of(adapter) if adapter is not None else ():
-            with suppress(NotFound):
-                name, timeout = str(reference.get("name")), deadline.seconds_left()
-                found = await self._context.client.get(resource, name, write.request.namespace, timeout=timeout)
-                return found if found["metadata"]["uid"] == reference.get("uid") else None
-        return None
+        if adapter is None:
+            return None
+        place = write.request.namespace, str(reference.get("name"))
+        found = await read_stored(self._context, resources_of(adapter), *place, deadline)
+        return found if found is not None and found["metadata"]["uid"] == reference.get("uid") else None
 
     async def _charge(
         self,

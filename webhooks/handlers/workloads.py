@@ -6,7 +6,6 @@ cannot be counted is refused.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -28,7 +27,7 @@ from bizrq.workloads.labels import LABEL, group_of
 from bizrq.workloads.lookup import ALL_NODES
 from bizrq.workloads.validation import Malformed, map_at
 from webhooks.charging.adoption import Adoption
-from webhooks.charging.charger import LANDS, Charger
+from webhooks.charging.charger import Charger, earlier_writes_land
 from webhooks.charging.charges import Charges, Counted, Decided, NothingCharged, as_intent
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
@@ -206,9 +205,8 @@ class WorkloadHandler:
             counted, verdict = await self._count_and_charge(write, deadline)
             if isinstance(verdict, Denied):
                 return counted, verdict
-            if not write.request.dry_run:
-                # A write that takes it away may have been answered just before.
-                await asyncio.sleep(min(LANDS, deadline.seconds_left()))
+            # One of them may take it away.
+            await earlier_writes_land(write.request, deadline)
             left = await self._adoption.of(write.adapter, write.new, deadline)
             if not any(growth(amounts, left.get(group, {})) for group, amounts in adopts.items()):
                 return counted, verdict
