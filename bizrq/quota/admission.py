@@ -186,7 +186,7 @@ def growth_fits(given: Input) -> Denied | None:
         spent = cash_name(name)
         if not (charge.is_grant or account.hours.safe) and _is_spent(account, spent):
             violations.append(Violation(spent, amount, account.taken(spent), account.hard[spent]))
-        if name in account.hard and account.taken(name) + adds.get(name, 0) > ceiling(name):
+        if name in account.hard and account.taken(name) + adds.get(name, 0) > ceiling(name) and not _runs(given, name):
             violations.append(Violation(name, amount, account.taken(name), ceiling(name)))
     if not violations:
         return None
@@ -202,6 +202,11 @@ def growth_fits(given: Input) -> Denied | None:
     older = older_remarks(charge, lacking, passes=passes)
     notes = [*surge_remarks(charge), *older, *stored_remarks(charge, lacking)]
     return exceeded(account.group, violations, replicas_that_fit(account, charge), notes, of_group)
+
+
+def _runs(given: Input, name: str) -> bool:
+    """Return True for a create that adopts all that it asks for: it runs already, whether or not there is room."""
+    return name in given.charge.adopts and not given.entry.extra.get(name, 0)
 
 
 def _passing(account: Account, charge: Charge) -> Resources:

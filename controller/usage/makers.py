@@ -15,6 +15,7 @@ from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
 from bizrq.workloads.ownership.own_labels import version_labels, workload_of_version
+from bizrq.workloads.ownership.payers import SELECTING
 from controller.usage.below import Below, Path, gather
 from controller.watch.cluster import Cluster
 
@@ -31,8 +32,8 @@ class Makers:
     def keys(self, uid: str) -> Sequence[str]:
         """Return the keys of a stored workload, the most important first: a list has bounds. None where it is gone.
 
-        What is made later is found by the uids of the workload and of what is between it and the makers, and by names.
-        Then come the makers that have pods or ask for some.
+        What is made later is found by the uids of the workload and of what is between it and the makers, and by names:
+        that of the workload, too, in whose place another may come. Then come the makers that have pods or ask for some.
         """
         below = self._below(uid)
         if below is None:
@@ -41,8 +42,19 @@ class Makers:
         between = [obj["metadata"]["uid"] for path in below.makers for kind, obj in path[:-1] if kind.group_kind != POD]
         names = [key for path in below.makers for key in _keys(path)]
         if REPLICA_SET in adapter.creates:
-            names += _of_versions(adapter, workload)
+            names += _of_versions(adapter, *_place(workload))
         return list(dict.fromkeys((uid, *between, *names, *self._cluster.descendants.makers_of(workload))))
+
+    def keys_at(self, place: str) -> Sequence[str]:
+        """Return the keys of what may come to be at a place and adopt what was left there; none where something is."""
+        kind_name, namespace, name = place.split("/", 2)
+        charged = self._cluster.registry.charged
+        kinds = [kind for kind in charged if kind.kind == kind_name and kind.group_kind in SELECTING]
+        lookup = self._cluster.resolver.cached_lookup
+        if any(lookup.get(kind.group, kind.kind, namespace, name) is not None for kind in kinds):
+            return ()
+        found = (_named(kind, namespace, name) for kind in kinds)
+        return list(dict.fromkeys(key for keys in found for key in keys))
 
     def keys_of_larger(self, uid: str) -> Sequence[str]:
         """Return the uids of the makers below a workload whose pods cost more than those that it asks for itself."""
@@ -69,19 +81,29 @@ class Makers:
 
 def _keys(path: Path) -> Sequence[str]:
     """Return the keys by which the last object of a path is found again with another uid; none where none does."""
-    if len(path) < 2:
+    kind, maker = path[-1]
+    if kind.group_kind == POD:
         return ()
-    (above, owner), (kind, maker) = path[-2:]
-    metadata = maker["metadata"]
-    if kind.group_kind != REPLICA_SET:
-        return (wire.maker_key(metadata["namespace"], kind.kind, metadata["name"]),)
+    if kind.group_kind != REPLICA_SET or len(path) == 1:
+        return _named(kind, *_place(maker))
+    above, owner = path[-2]
     template = (maker.get("spec") or {}).get("template") or {}
     labels = (template.get("metadata") or {}).get("labels")
-    is_version = workload_of_version(metadata["name"], labels) == owner["metadata"]["name"]
-    return _of_versions(above, owner) if is_version else ()
+    is_version = workload_of_version(maker["metadata"]["name"], labels) == owner["metadata"]["name"]
+    return _of_versions(above, *_place(owner)) if is_version else ()
 
 
-def _of_versions(kind: Adapter, owner: Object) -> Sequence[str]:
+def _named(kind: Adapter, namespace: str, name: str) -> Sequence[str]:
+    """Return the keys of what makes the pods of whatever has this kind and name."""
+    if REPLICA_SET in kind.creates:
+        return _of_versions(kind, namespace, name)
+    return (wire.maker_key(namespace, kind.kind, name),)
+
+
+def _of_versions(kind: Adapter, namespace: str, name: str) -> Sequence[str]:
     """Return the keys of all versions of an owner."""
-    namespace, name = owner["metadata"]["namespace"], owner["metadata"]["name"]
     return [wire.version_key(namespace, name, label) for label in version_labels(kind.group_kind)]
+
+
+def _place(obj: Object) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]

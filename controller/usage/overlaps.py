@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, zip_longest
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from bizrq.api.group import GroupObject
 from bizrq.quota.recount import Recount
 from bizrq.units.resources import Resources, add
-from bizrq.units.slot import Slot
 from controller.usage.pod_charge import Overlap
 from controller.usage.usage_cache import GroupUsage
 from controller.usage.workload_usage import WorkloadUsage
 
-#: The most workloads that are listed only because pods of others are ending.
+#: The most workloads that are listed only because pods of others are ending, and the most places.
 MAX_OTHERS = 100
+_HAS_LEFT: Final = "those that it has left"
 
 
 class FindsMakers(Protocol):
@@ -31,6 +31,10 @@ class FindsMakers(Protocol):
 
     def keys_of_larger(self, uid: str) -> Sequence[str]:
         """Return the keys of what makes larger pods than the workload asks for."""
+        ...
+
+    def keys_at(self, place: str) -> Sequence[str]:
+        """Return the keys of what may come to be at a place and adopt what was left there; none where something is."""
         ...
 
 
@@ -48,7 +52,8 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
     left, and take some of what the group lacks. With a Deployment all its ReplicaSets are, or each new version would
     bring pods that are not listed yet. While such pods are ending, the other workloads of the group follow, as with
     native quota: otherwise each of them could bring replacements until the recount that finds it over, too. One whose
-    pods have gone is not among them while less runs than `hard`: it only gets back what it is charged for.
+    pods have gone is not among them while less runs than `hard`: it only gets back what it is charged for. So is what
+    may come in the place of a workload that left pods: it is admitted for those that it adopts, and gets no others.
     """
     if not counted.over:
         return {}
@@ -61,14 +66,14 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
             # Nearly all are like that, of thousands.
             continue
         causes = list(_beside(line, left.get(line.place, {})))
-        if found := _rejection(group, line.counted.slot, causes, counted.over):
+        if found := _rejection(group, str(line.counted.slot), causes, counted.over):
             rejected.append((makers.keys(uid), found))
             listed.add(uid)
             ending += [each for each in causes if each.is_ending and each.takes(counted.over)]
-        elif line.surplus and (found := _rejection(group, line.counted.slot, [_larger(line)], counted.over)):
+        elif line.surplus and (found := _rejection(group, str(line.counted.slot), [_larger(line)], counted.over)):
             # It has no more pods than it asks for: smaller ones may come in place of larger ones.
             rejected.append((makers.keys_of_larger(uid), found))
-    found = _in_turn(rejected)
+    found = chain(_in_turn(rejected), _in_turn(_of_places(group, left, makers, counted.over)))
     if ending:
         why = _others_ending(group, ending, counted.over)
         others = [line for uid, line in usage.usages.items() if line.makers and uid not in listed]
@@ -80,6 +85,16 @@ def rejections(group: GroupObject, counted: Recount, usage: GroupUsage, makers: 
     for key, rejection in found:
         by_key.setdefault(key, rejection)
     return by_key
+
+
+def _of_places(
+    group: GroupObject, left: Mapping[str, Resources], makers: FindsMakers, over: Mapping[str, int]
+) -> Iterator[tuple[Sequence[str], Rejection]]:
+    """Yield the keys of what may come in the place of workloads that left most, each with its rejection."""
+    largest = nlargest(MAX_OTHERS, left, lambda place: _share(left[place], over))
+    for place in largest:
+        if found := _rejection(group, place, [_Cause(_HAS_LEFT, left[place])], over):
+            yield makers.keys_at(place), found
 
 
 def _in_turn(rejected: Iterable[tuple[Sequence[str], Rejection]]) -> Iterator[tuple[str, Rejection]]:
@@ -109,7 +124,7 @@ def _beside(line: WorkloadUsage, left: Resources) -> Iterator[_Cause]:
     if line.surplus.get("pods"):
         yield _larger(line)
     if line.left is None and left:
-        yield _Cause("those that it has left", left)
+        yield _Cause(_HAS_LEFT, left)
 
 
 def _larger(line: WorkloadUsage) -> _Cause:
@@ -133,7 +148,7 @@ def _running_on(overlap: Overlap) -> str:
     )
 
 
-def _rejection(group: GroupObject, slot: Slot, causes: Sequence[_Cause], over: Mapping[str, int]) -> Rejection | None:
+def _rejection(group: GroupObject, subject: str, causes: Sequence[_Cause], over: Mapping[str, int]) -> Rejection | None:
     """Return the words of native quota, and why there is no room; None where the pods take none of what is lacking.
 
     Without figures: whoever reads events of the namespace reads it, and may have no right on the group.
@@ -142,7 +157,7 @@ def _rejection(group: GroupObject, slot: Slot, causes: Sequence[_Cause], over: M
     if not taking:
         return None
     lacking = sorted(name for name in over if taking[0].amounts.get(name, 0))
-    text = f"exceeded quota: {group.name}, of {','.join(lacking)}; {slot} has pods that run on: {taking[0].pods}"
+    text = f"exceeded quota: {group.name}, of {','.join(lacking)}; {subject} has pods that run on: {taking[0].pods}"
     return Rejection(text, _last_end(taking))
 
 

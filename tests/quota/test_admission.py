@@ -1043,3 +1043,21 @@ def test_reservations_are_always_listed_in_the_same_order() -> None:
     one = account("g cpu=10", "", entries).reservations
     assert one == account("g cpu=10", "", entries[::-1]).reservations
     assert [str(each.slot).rpartition("/")[2] for each in one] == ["nlp", "api", "web", "web", "web"]
+
+
+ADOPTED = [
+    ("all of it runs already", [], "cpu=4", True),
+    ("some of it does not", [], "cpu=3", False),
+    ("another create of its name adopts it", [entry("web", "cpu=4", "cpu=4", of="another")], "cpu=4", False),
+    ("nothing of it does", [], "", False),
+]
+
+
+@pytest.mark.parametrize(("why", "entries", "adopts", "fits"), ADOPTED, ids=[row[0] for row in ADOPTED])
+def test_what_a_create_adopts_needs_no_room(why: str, entries: list[Reservation], adopts: str, fits: bool) -> None:
+    """`hard` was lowered below what runs, for example, and a workload is created again for its pods."""
+    verdict = decide(account("nlp cpu=2", "cpu=4", entries), replace(create("web", "cpu=4"), adopts=res(adopts)), NOW)
+    if fits:
+        assert not any(granted(verdict).extra.values())
+    else:
+        assert refused(verdict).reason is Reason.EXCEEDED

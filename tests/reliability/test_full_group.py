@@ -6,7 +6,7 @@ Where pods are still ending it is admitted on a retry, within seconds after they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import orjson
@@ -215,17 +215,43 @@ async def test_a_stateful_set_is_orphaned_and_created_again(empty: Tenant, label
     made = briefly(of_kind(STATEFULSETS, web(empty, 4, pods={LABEL: empty.name} if labelled else {})))
     await empty.create(STATEFULSETS, made)
     await empty.uses("4")
-    before = {each["metadata"]["uid"] for each in await empty.pods()}
-    await empty.delete(STATEFULSETS, "web", "Orphan")
-    await eventually(lambda: is_gone(empty, STATEFULSETS, "web"), 30, "the StatefulSet is gone")
-    await admitted(lambda: empty.create(STATEFULSETS, made), empty)
+    await is_created_again(empty, STATEFULSETS, made)
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFULSETS], ids=lambda each: each.kind)
+async def test_what_is_orphaned_is_created_again_below_a_lowered_hard(tenant: Tenant, kind: Resource) -> None:
+    """All that it asks for runs. No more than that may come, not even by smaller pods in a larger number."""
+    made = of_kind(kind, web(tenant, 4))
+    await tenant.create(kind, made)
+    await tenant.uses("4")
+    await tenant.admin.patch(GROUPS, tenant.name, {"spec": {"hard": {"limits.cpu": "2"}}})
+    more = of_kind(kind, web(tenant, 5))
+    smaller = of_kind(kind, web(tenant, 8, cpu="500m"))
+    await is_created_again(tenant, kind, made, more, smaller)
+    await tenant.uses("4")
+
+
+async def is_created_again(tenant: Tenant, kind: Resource, made: Object, *refused: Object) -> None:
+    """Delete a workload without its pods, and create it again for the same ones; and some that are refused."""
+    before = {each["metadata"]["uid"] for each in await tenant.pods()}
+    await tenant.delete(kind, "web", "Orphan")
+    await eventually(lambda: is_gone(tenant, kind, "web"), 30, "the workload is gone")
 
     async def adopted() -> bool:
-        pods = await empty.pods()
-        return len(pods) == 4 and all(each["metadata"].get("ownerReferences") for each in pods)
+        owners = await tenant.pods() if kind is STATEFULSETS else (await tenant.admin.list(REPLICASETS, tenant.name))[0]
+        return bool(owners) and all(each["metadata"].get("ownerReferences") for each in owners)
 
+    await eventually(lambda: is_not(adopted), 30, "the pods are left")
+    for each in refused:
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await admitted(lambda each=each: tenant.create(kind, each), tenant)
+    await admitted(lambda: tenant.create(kind, made), tenant)
     await eventually(adopted, 60, "the pods are adopted")
-    assert before == {each["metadata"]["uid"] for each in await empty.pods()}
+    assert before == {each["metadata"]["uid"] for each in await tenant.pods()}
+
+
+async def is_not(condition: Callable[[], Awaitable[bool]]) -> bool:
+    return not await condition()
 
 
 async def is_gone(tenant: Tenant, resource: Resource, name: str) -> bool:

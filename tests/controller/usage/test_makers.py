@@ -39,6 +39,30 @@ def test_the_versions_of_a_deployment_share_a_key_and_others_have_their_uids():
     assert sorted(keys(memory, web)[2:]) == ["by-hand", "web-2", "web-3"]
 
 
+def test_what_makes_pods_itself_has_its_kind_and_name_too():
+    """Another may come in its place and adopt its pods."""
+    memory = Memory()
+    assert keys(memory, memory.put(replica_set("web", 4))) == ["web", "default/ReplicaSet/web"]
+
+
+def test_an_empty_place_has_the_keys_of_what_may_come_there():
+    memory = Memory()
+    found = {place: list(makers(memory).keys_at(place)) for place in PLACES}
+    assert found == PLACES
+    memory.put(deployment("web", "nlp", 4))
+    assert list(makers(memory).keys_at("Deployment/default/web")) == []
+
+
+PLACES = {
+    "Deployment/default/web": ["default.web/pod-template-hash"],
+    "StatefulSet/default/web": ["default/StatefulSet/web"],
+    # What it comes to be adopts nothing.
+    "TrainJob/default/web": [],
+    "Namespace/default/default": [],
+    "Unknown/default/web": [],
+}
+
+
 def test_what_is_made_again_has_its_kind_and_name_and_what_is_between_its_uid():
     memory = Memory()
     top = memory.put(below("TrainJob", "trainer.kubeflow.org/v1alpha1", "top"))

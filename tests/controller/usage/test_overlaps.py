@@ -28,6 +28,7 @@ def left_by(place: str, cost: Mapping[str, int] = CPU) -> WorkloadUsage:
     return WorkloadUsage(CountedObject(Slot("pods", "team-a", "web-0"), "p", dict(cost)), place=place, left=left)
 
 
+GONE = "Deployment/team-a/gone"
 KEYS = {"w": ("w", "team-a.web", "r"), "s": ("s",), "x": ("x", "team-a.x", "y")}
 
 
@@ -39,6 +40,9 @@ class Makers:
 
     def keys_of_larger(self, uid: str) -> Sequence[str]:
         return ("old",) if uid == "w" else ()
+
+    def keys_at(self, place: str) -> Sequence[str]:
+        return ("team-a.gone",) if place == GONE else ()
 
 
 def rejected(over: Mapping[str, int], *lines: WorkloadUsage) -> dict[str, Rejection]:
@@ -73,6 +77,13 @@ def test_a_deployment_of_the_name_of_what_stands_is_not_meant():
 )
 def test_nothing_is_rejected_for_what_does_not_bear_on_it(over: Mapping[str, int], line: WorkloadUsage):
     assert rejected(over, STANDS, line) == {}
+
+
+def test_what_comes_in_place_of_a_workload_that_left_pods_gets_no_others():
+    found = rejected(CPU, left_by(GONE))
+    why = f"{GONE} has pods that run on: those that it has left"
+    assert found == {"team-a.gone": Rejection(f"exceeded quota: nlp, of limits.cpu; {why}")}
+    assert rejected(CPU, left_by(GONE, {"limits.cpu": 0})) == rejected({}, left_by(GONE)) == {}
 
 
 def test_pods_that_are_ending_and_those_of_a_long_rollout():
