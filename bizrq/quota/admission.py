@@ -29,7 +29,7 @@ from bizrq.quota.verdict import (
     unspecified,
 )
 from bizrq.units.names import cash_name
-from bizrq.units.resources import Resources, growth, nonzero, restrict, subtract_floor
+from bizrq.units.resources import Resources, add, growth, nonzero, restrict, subtract_floor, total
 
 #: The longest entry that the CRD takes; one longer line would fail the write of all changes that it shares.
 MAX_ENTRY = 16 * 1024
@@ -205,14 +205,16 @@ def growth_fits(given: Input) -> Denied | None:
 
 
 def _runs(given: Input, name: str) -> bool:
-    """Return True for a create that adopts all that it asks for: it runs already, whether or not there is room."""
-    return name in given.charge.adopts and not given.entry.extra.get(name, 0)
+    """Return True for a create that adopts all that it asks for, which was admitted: it runs, room or not."""
+    charge = given.charge
+    return charge.adopts_admitted and name in charge.adopts and not given.entry.extra.get(name, 0)
 
 
 def _passing(account: Account, charge: Charge) -> Resources:
-    """Return what other entries of the slot add that the stored object does not cost: it goes with them.
+    """Return what goes with other entries of the slot: what they add that the stored object does not cost.
 
     `used` holds the stored object at the smallest of their bases. The rest of its cost stays taken once it is counted.
+    Of what a create would adopt, another create of its name holds the base until it is stored, or can no longer be.
     """
     others = [entry for entry in account.reservations_of(charge.slot) if entry.write != charge.write]
     passing: dict[str, int] = {}
@@ -220,7 +222,8 @@ def _passing(account: Account, charge: Charge) -> Resources:
         held = min((entry.base.get(name, 0) for entry in others if entry.extra.get(name, 0)), default=0)
         stays = max(0, charge.before.get(name, 0) - held)
         passing[name] = max(0, amount - stays)
-    return nonzero(passing)
+    held = restrict(total(entry.base for entry in others if entry.is_create), charge.adopts)
+    return nonzero(add(passing, held))
 
 
 def earlier_change_still_fits(given: Input) -> Denied | None:

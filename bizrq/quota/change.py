@@ -85,8 +85,9 @@ class Charge:
     roles that ask for them; those of the stored object are `unspecified_before` and `unmodelled_before`.
 
     `generation` is the stored object's, None for a create. `adopts` is what `used` holds of leftovers that a create
-    will adopt. `templates` are those that the object comes to name, of claims or pods: its entry says so to others.
-    `leaving` are the parts of the entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
+    will adopt; with `adopts_admitted` all of that was admitted: of a kind that surges, some was free. `templates` are
+    those that the object comes to name, of claims or pods: its entry says so to others. `leaving` are the parts of the
+    entry of an object that leaves its owner (`bizrq.workloads.ownership.memory`).
 
     With `room` the charge is a child's, in the slot of its owner: `before` is what the owner covers of it, which
     depends on the entries of the children that came before. One that `is_by_person` has to state what `hard` names: an
@@ -125,6 +126,7 @@ class Charge:
     room: Room | None = None
     children: frozenset[str] = frozenset()
     adopts: Resources = field(default_factory=dict)
+    adopts_admitted: bool = False
     templates: frozenset[str] = frozenset()
     leaving: tuple[str, ...] = ()
     older: Sequence[OlderVersion] = ()

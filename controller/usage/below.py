@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bizrq.kube.informer import Informer
+from bizrq.kube.store import Kept, plain
 from bizrq.workloads.kinds.declaration import POD, Adapter, GroupKind
+from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.owners import MAX_HOPS
 from bizrq.workloads.ownership.observation import has_observed
 from controller.watch.cluster import Cluster
+from controller.watch.pods import Pod
 
 Object = dict[str, Any]
 #: Objects from the workload down to one below it, each with its adapter.
@@ -40,10 +43,19 @@ class Owner:
 
 @dataclass(slots=True)
 class Below:
-    """What is below a workload: the owners by uid, the workload first, and the paths to those that make pods."""
+    """What is below a workload: the owners by uid, the workload first, and the paths to those that make pods.
+
+    So is what it will adopt.
+    """
 
     owners: dict[str, Owner] = field(default_factory=dict)
     makers: list[Path] = field(default_factory=list)
+    #: What the workload will adopt.
+    to_adopt: list[Kept] = field(default_factory=list)
+
+    @property
+    def pods_to_adopt(self) -> list[Pod]:
+        return [kept for kept in self.to_adopt if isinstance(kept, Pod)]
 
     @property
     def objects(self) -> Iterator[Object]:
@@ -65,7 +77,7 @@ class Below:
 def gather(cluster: Cluster, adapter: Adapter, workload: Object) -> Below:
     """Collect what is below a workload, by the owner that answers for it."""
     top: Path = ((adapter, workload),)
-    found = Below({workload["metadata"]["uid"]: Owner(top)})
+    found = Below({workload["metadata"]["uid"]: Owner(top)}, to_adopt=cluster.descendants.to_adopt(workload))
     level = [top]
     for _ in range(MAX_HOPS):
         if not level:
@@ -124,7 +136,9 @@ def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:
                 pods = cluster.descendants.pods_made_by(owner)
                 below.extend((*path, (child, pod.plain())) for pod in pods)
         else:
-            for obj in cluster.descendants.made_by(owner, made):
+            adopted = [plain(kept) for kept in found.to_adopt if not isinstance(kept, Pod)] if len(path) == 1 else []
+            adopted = [obj for obj in adopted if reference_of(obj)[:2] == made]
+            for obj in (*cluster.descendants.made_by(owner, made), *adopted):
                 answering.children.append((child, obj))
                 below.append((*path, (child, obj)))
     return below

@@ -187,7 +187,8 @@ class PodCharges:
             maker = path[-1][1]["metadata"]["uid"]
             # The version of a pod that does not tell is that of its maker.
             of_maker = maker if len(path) > 1 else ""
-            for pod, many, awaited in self._classes(path, _awaited(path, versions, lookup), by_age=by_age):
+            more = below.pods_to_adopt if len(path) == 1 else ()
+            for pod, many, awaited in self._classes(path, _awaited(path, versions, lookup), more, by_age=by_age):
                 life = pod.life() if pod.is_being_deleted else Life(created=pod.created) if by_age else _RUNS
                 found.append(Held(pod.uid, pod.version or of_maker, life, cost(pod), awaited, many))
             for pod, life in self._vanished(workload, path):
@@ -208,15 +209,19 @@ class PodCharges:
             group = self._cluster.ownership.group_of(workload)
         return [each for each in vanished if self._cluster.vanished.group_of(each.pod.uid) in (None, group)]
 
-    def _classes(self, path: Path, awaited: _Awaited, *, by_age: bool) -> list[tuple[Pod, int, bool]]:
+    def _classes(
+        self, path: Path, awaited: _Awaited, more: Iterable[Pod], *, by_age: bool
+    ) -> list[tuple[Pod, int, bool]]:
         """Return one of the live pods of each class, how many the class has, and if their controller waits for them.
 
-        Ten thousand pods may be on as many nodes, or be deleted one by one. So little is done for each.
+        `more` are pods besides those that the maker has. Ten thousand pods may be on as many nodes, or be deleted one
+        by one. So little is done for each.
         """
         pods, made = self._cluster.descendants, path[-1][1]
         classes: dict[object, list[Any]] = {}
         unpaid = self._cluster.unpaid
-        for pod, many in [(p, 1) for p in pods.pods_made_by(made)] if by_age else pods.grouped_pods_made_by(made):
+        its = [(p, 1) for p in pods.pods_made_by(made)] if by_age else pods.grouped_pods_made_by(made)
+        for pod, many in (*its, *((p, 1) for p in more)):
             if pod.phase in TERMINAL:
                 continue
             rest, key, waits = pod.rest, (id(pod.spec), id(pod.labels), pod.created if by_age else None), False

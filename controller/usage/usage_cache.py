@@ -311,6 +311,11 @@ class UsageCache:
             self._costs.forget(uid)
         elif mark.hops and (owner := self._cluster.ownership.owner_of(standing.obj)) is not None:
             self._dirty.mark(owner, Mark(mark.hops - 1))
+        left = standing.left or self._cluster.payers.get(uid)
+        if mark.hops and left is not None and left.gone is not None:
+            for workload in self._cluster.ownership.stored_at(left.place):
+                # It may be about to adopt this, or may have been.
+                self._dirty.mark(workload["metadata"]["uid"], Mark(mark.hops - 1))
         if mark.below:
             self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
 

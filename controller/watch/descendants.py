@@ -13,7 +13,7 @@ from bizrq.kube.store import Kept, Store, plain, uid_of
 from bizrq.workloads.kinds.declaration import POD, Adapter, GroupKind
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.owners import MAX_HOPS, controller_of, is_named_by
-from bizrq.workloads.ownership.payers import keeps
+from bizrq.workloads.ownership.payers import keeps, place_of
 from controller.watch.informers import Informers
 from controller.watch.ownership import Ownership
 from controller.watch.pods import Pod
@@ -59,6 +59,18 @@ class Descendants:
                     is_kept = known[sort] = _keeps(owner, plain(kept))
                 if not is_kept:
                     yield kept
+
+    def to_adopt(self, workload: Object) -> list[Kept]:
+        """Return what a workload of the same place has left and this one will adopt: it is charged with it already."""
+        found: list[Kept] = []
+        for uid in self._payers.left_of(place_of(workload)):
+            kept = next((k for each in self._informers.kinds.values() if (k := each.store.kept(uid)) is not None), None)
+            if kept is None or controller_of(plain(kept)["metadata"]) is not None:
+                continue
+            adopter = self._ownership.adopter_of(plain(kept))
+            if adopter is not None and adopter["metadata"]["uid"] == workload["metadata"]["uid"]:
+                found.append(kept)
+        return found
 
     def children_of(self, workload: Object, kinds: Iterable[GroupKind]) -> list[Object]:
         """Return the direct children of a workload that are of these kinds."""

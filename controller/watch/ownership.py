@@ -23,6 +23,7 @@ from bizrq.workloads.ownership.payers import (
     RESELECTING,
     Paid,
     PayerReason,
+    adopts,
     anywhere,
     dropped_by,
     has_stayed,
@@ -30,8 +31,8 @@ from bizrq.workloads.ownership.payers import (
     left_by,
     paid_as_kept,
     paid_by,
-    selector_of,
 )
+from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.watch.indexes import controller_uid, labelled_group
 from controller.watch.informers import Informers
@@ -125,7 +126,7 @@ class Ownership:
         """Return what `payer_of` does, or would for a pod that has not stayed with another group."""
         reference = controller_of(obj["metadata"])
         if reference is None:
-            return self._adopter(obj)
+            return self.adopter_of(obj)
         # Of two objects that name one uid, one may name a kind that is not the owner's.
         key = obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("namespace", ""), *named_owner(reference)
         lookup = self._resolver.cached_lookup
@@ -248,10 +249,11 @@ class Ownership:
             return None
         return Slot(adapter.resource, metadata["namespace"], metadata["name"]), metadata["uid"]
 
-    def _adopter(self, obj: Object) -> Object | None:
+    def adopter_of(self, obj: Object) -> Object | None:
         """Return the workload that will adopt a leftover: it came in place of the one that is gone, and would keep it.
 
-        Its demand includes the leftover, which would count twice until its controller has acted.
+        Its demand includes the leftover, which would count twice until its controller has acted. So the leftover counts
+        as one of its own.
         """
         left = self.let_go(obj)
         if left is None or left.gone is None or obj["metadata"].get("deletionTimestamp") is not None:
@@ -263,6 +265,13 @@ class Ownership:
                 return found
         return None
 
+    def stored_at(self, place: str) -> list[Object]:
+        """Return the stored objects at a place, of each kind that the place may name."""
+        kind_name, namespace, name = place.split("/", 2)
+        kinds = (adapter for adapter in self._registry.charged if adapter.kind == kind_name)
+        found = (self._resolver.cached_lookup.get(each.group, each.kind, namespace, name) for each in kinds)
+        return [obj for obj in found if obj is not None]
+
     def _at(self, place: str, made: Object) -> Iterator[tuple[Adapter, Object | None]]:
         """Yield the kinds that a place may be of, which make such an object, with what is stored there of each."""
         name_of_kind, namespace, name = place.split("/", 2)
@@ -273,8 +282,10 @@ class Ownership:
 
     def _adopts(self, owner: Object, obj: Object) -> bool:
         """Return True for an owner whose controller adopts what its selector matches, and pays for it itself."""
-        is_going = owner["metadata"].get("deletionTimestamp") is not None
-        return bool(selector_of(owner)) and not is_going and keeps(owner, obj) and self.payer_of(owner) is None
+        adapter = self._registry.of(owner)
+        if adapter is None or owner["metadata"].get("deletionTimestamp") is not None or has_ended(owner, adapter):
+            return False
+        return adopts(owner) and keeps(owner, obj) and self.payer_of(owner) is None
 
     def _top(self, obj: Object) -> Reference | None:
         lookup = self._resolver.cached_lookup

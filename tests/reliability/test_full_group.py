@@ -218,9 +218,9 @@ async def test_a_stateful_set_is_orphaned_and_created_again(empty: Tenant, label
     await is_created_again(empty, STATEFULSETS, made)
 
 
-@pytest.mark.parametrize("kind", [DEPLOYMENTS, STATEFULSETS], ids=lambda each: each.kind)
+@pytest.mark.parametrize("kind", [REPLICASETS, STATEFULSETS], ids=lambda each: each.kind)
 async def test_what_is_orphaned_is_created_again_below_a_lowered_hard(tenant: Tenant, kind: Resource) -> None:
-    """All that it asks for runs. No more than that may come, not even by smaller pods in a larger number."""
+    """All that it asks for was admitted and runs. No more may come, not even by smaller pods in a larger number."""
     made = of_kind(kind, web(tenant, 4))
     await tenant.create(kind, made)
     await tenant.uses("4")
@@ -231,6 +231,27 @@ async def test_what_is_orphaned_is_created_again_below_a_lowered_hard(tenant: Te
     await tenant.uses("4")
 
 
+async def test_what_a_rollout_has_run_for_free_is_no_room_for_what_is_created_again(
+    cluster: Cluster, tenant: Tenant
+) -> None:
+    """Pods of a rollout are free. Admitted as demand, they would bring as many free ones again, turn by turn."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox's rollouts do not wait for minReadySeconds")
+    await tenant.create(DEPLOYMENTS, web(tenant, 4, strategy=DOUBLE, minReadySeconds=500))
+    await tenant.running(4)
+    await set_image(tenant, "v2")
+    await tenant.running(8)
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await tenant.uses("8")
+    for replicas in (8, 4):
+        again = web(tenant, replicas, strategy=DOUBLE, minReadySeconds=500)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await admitted(lambda again=again: tenant.create(DEPLOYMENTS, again), tenant)
+
+
+DOUBLE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+
+
 async def is_created_again(tenant: Tenant, kind: Resource, made: Object, *refused: Object) -> None:
     """Delete a workload without its pods, and create it again for the same ones; and some that are refused."""
     before = {each["metadata"]["uid"] for each in await tenant.pods()}
@@ -238,8 +259,7 @@ async def is_created_again(tenant: Tenant, kind: Resource, made: Object, *refuse
     await eventually(lambda: is_gone(tenant, kind, "web"), 30, "the workload is gone")
 
     async def adopted() -> bool:
-        owners = await tenant.pods() if kind is STATEFULSETS else (await tenant.admin.list(REPLICASETS, tenant.name))[0]
-        return bool(owners) and all(each["metadata"].get("ownerReferences") for each in owners)
+        return all(each["metadata"].get("ownerReferences") for each in await tenant.pods())
 
     await eventually(lambda: is_not(adopted), 30, "the pods are left")
     for each in refused:

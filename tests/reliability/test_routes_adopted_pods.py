@@ -92,8 +92,8 @@ async def test_large_ones_of_no_group_are_adopted_by_a_small_one(tenant: Tenant,
     await _is_never_over(tenant)
 
 
-async def test_pods_of_no_index_are_left_to_an_indexed_job(tenant: Tenant, live: LivePods) -> None:
-    """It would adopt them, delete them, which takes a day, and make as many."""
+async def job_that_left_pods(tenant: Tenant, live: LivePods) -> Object:
+    """A Job of four pods, which it has left."""
     made = of_kind(JOBS, web(tenant, 4, slow=True))
     made["spec"] |= {"manualSelector": True, "selector": {"matchLabels": {"app": "x"}}}
     await tenant.create(JOBS, made)
@@ -102,6 +102,40 @@ async def test_pods_of_no_index_are_left_to_an_indexed_job(tenant: Tenant, live:
     await tenant.delete(JOBS, "web", "Orphan")
     await gone(tenant, JOBS, "web")
     await live.settled()
+    return made
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+async def test_pods_are_left_to_a_job_that_nobody_manages(tenant: Tenant, live: LivePods, suspend: bool) -> None:
+    """Nobody adopts them: what it asks for comes besides, and where that is nothing they are charged all the same."""
+    made = await job_that_left_pods(tenant, live)
+    refused = await attempt(tenant.create(JOBS, {**made, "spec": {**made["spec"], **NOBODYS, "suspend": suspend}}))
+    assert (refused is None) is suspend
+    await asyncio.sleep(2)
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="more", app="more")))
+    await live.settled()
+
+
+async def test_pods_leave_a_job_that_nobody_manages(tenant: Tenant, live: LivePods) -> None:
+    """Right after it was created, as if it came in place of another."""
+    made = of_kind(JOBS, web(tenant, 2))
+    made["spec"] |= {**NOBODYS, "manualSelector": True, "selector": {"matchLabels": {"app": "x"}}}
+    uid = (await tenant.create(JOBS, made))["metadata"]["uid"]
+    for turn in range(3):
+        names = [f"p{turn}-{number}" for number in range(2)]
+        child = [owned(pod(tenant, name, label=None, app="x"), "Job", "web", uid, "batch/v1") for name in names]
+        await attempts(tenant.create(PODS, each) for each in child)
+        await attempts(tenant.patch(PODS, name, {"metadata": {"ownerReferences": None}}) for name in names)
+        await asyncio.sleep(1)
+    await live.settled()
+
+
+NOBODYS = {"managedBy": "example.com/nobody"}
+
+
+async def test_pods_of_no_index_are_left_to_an_indexed_job(tenant: Tenant, live: LivePods) -> None:
+    """It would adopt them, delete them, which takes a day, and make as many."""
+    made = await job_that_left_pods(tenant, live)
     made["spec"] |= {"completions": 4, "completionMode": "Indexed"}
     refused = await attempt(tenant.create(JOBS, made))
     assert refused is not None

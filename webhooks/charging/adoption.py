@@ -28,6 +28,7 @@ from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import (
     SELECTING,
     PayerReason,
+    adopts,
     anywhere,
     keeps,
     left_by,
@@ -65,7 +66,7 @@ class Adoption:
         An object that a stored workload of the kind would keep as well is that one's. A pod counts no more than one of
         the new workload does: it makes the others in full.
         """
-        if not selector_of(new):
+        if not adopts(new):
             return {}
         namespace = new["metadata"].get("namespace", "")
         found = await list_kinds(self._context, self._made_by(adapter), namespace, deadline)

@@ -190,6 +190,7 @@ class WorkloadCounter:
             charge,
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
+            adopts_admitted=adapter.surge is None,
             changes_size=stored is not None and _sizes(stored) != _sizes(own_demand),
             templates=frozenset(name for *_, name in templates),
         )

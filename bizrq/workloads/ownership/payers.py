@@ -113,6 +113,8 @@ SELECTING: Final = frozenset(
         ROLLOUT,
     }
 )
+#: What `spec.managedBy` of a Job names as Kubernetes' own controller (kubernetes pkg/apis/batch types.go).
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 #: Those of which the selector may change. Their controllers make objects for the one that they saw last, and let these
 #: go once they see the next. Source: kubernetes pkg/apis/core/validation and pkg/apis/apps/validation.
 RESELECTING: Final = frozenset({REPLICATION_CONTROLLER, ROLLOUT})
@@ -319,6 +321,17 @@ def group_of_write(
     if paid is not None and paid.is_by_another:
         return paid.group
     return charged_group(new, registry, lookup)
+
+
+def adopts(owner: Object) -> bool:
+    """Return True for a workload whose controller adopts what its selector matches.
+
+    Source: kubernetes pkg/controller/job/job_controller.go. A Job that another controller manages is left alone.
+    """
+    spec = owner.get("spec")
+    is_job = _kind_of(owner) == JOB
+    manager = spec.get("managedBy") if is_job and isinstance(spec, dict) else None
+    return bool(selector_of(owner)) and manager in (None, JOB_CONTROLLER)
 
 
 def keeps(owner: Object, child: Object) -> bool:
