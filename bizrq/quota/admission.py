@@ -222,8 +222,8 @@ def _passing(account: Account, charge: Charge) -> Resources:
         held = min((entry.base.get(name, 0) for entry in others if entry.extra.get(name, 0)), default=0)
         stays = max(0, charge.before.get(name, 0) - held)
         passing[name] = max(0, amount - stays)
-    held = restrict(total(entry.base for entry in others if entry.is_create), charge.adopts)
-    return nonzero(add(passing, held))
+    adopted = restrict(total(entry.base for entry in others if entry.is_create), charge.adopts)
+    return nonzero(add(passing, adopted))
 
 
 def earlier_change_still_fits(given: Input) -> Denied | None:
