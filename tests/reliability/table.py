@@ -191,11 +191,21 @@ ALONE = (
             "beyond": 600,
             "concurrency": 60,
             "frozen": (5.0, 20.0, 70.0),
+            "restarts": 5.0,
             "mixed": True,
             "bound": 75.0,
         },
         # Replicas of both sorts side by side are in tests/e2e/test_allowances.py.
-        {"holders": 2, "fits": 80, "beyond": 12, "concurrency": 12, "frozen": (1.5,), "mixed": False, "bound": 75.0},
+        {
+            "holders": 2,
+            "fits": 80,
+            "beyond": 12,
+            "concurrency": 12,
+            "frozen": (1.5,),
+            "restarts": 0.0,
+            "mixed": False,
+            "bound": 75.0,
+        },
     ),
 )
 

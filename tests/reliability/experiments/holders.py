@@ -1,4 +1,4 @@
-"""R30: holders of allowances are stopped and killed in a storm, and stand beside replicas that have none."""
+"""R30: holders of allowances are stopped, killed and restarted in a storm, and stand beside replicas that have none."""
 
 from __future__ import annotations
 
@@ -93,10 +93,14 @@ async def r30(
     beyond: int,
     concurrency: int,
     frozen: Sequence[float],
+    restarts: float,
     mixed: bool,
     bound: float,
 ) -> Outcome:
-    """More creates than fit, each until it has an answer; in the midst of it something happens to a holder."""
+    """More creates than fit, each until it has an answer; in the midst of it something happens to a holder.
+
+    `frozen` are the seconds for which one is stopped, `restarts` those after which the next is restarted; 0 for never.
+    """
     async with ground.parts() as parts:
         # Of processes that others killed: they would count as some without the flag until their Leases are old.
         for left in await processes.read(ground.client, SYSTEM):
@@ -112,6 +116,9 @@ async def r30(
                 await stage.stop_one(seconds, ended)
         async with stage.storm("killed"):
             await stage.kill_one()
+        if restarts:
+            async with stage.storm(f"one restarted every {restarts:g} s") as ended:
+                await stage.restart(restarts, ended)
         if mixed:
             # From when that runs none is given, and what is held goes back.
             async with stage.storm("beside one without", begin=stage.one_without):
@@ -225,6 +232,25 @@ class _Holders:
         victim = self.running.pop(0)
         victim.kill()
         await self._without(victim.port)
+
+    async def restart(self, pause: float, ended: Ended) -> None:
+        """Replace a holder every so many seconds until all have their answer: one that ends by itself, one that is
+        killed, and so on.
+        """
+        answered = asyncio.ensure_future(ended())
+        for is_killed in itertools.cycle((False, True)):
+            await asyncio.wait([answered], timeout=pause)
+            if answered.done():
+                break
+            if is_killed:
+                await self.kill_one()
+            else:
+                victim = self.running.pop(0)
+                await self._without(victim.port)
+                await victim.end()
+            self.running.append(await self.parts.webhook_process(flags=ALLOWANCES))
+            await self.parts.balancer.hang_up()
+        await answered
 
     async def one_without(self) -> None:
         await self.parts.webhook_process()
