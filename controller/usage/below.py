@@ -57,6 +57,11 @@ class Below:
     def pods_to_adopt(self) -> list[Pod]:
         return [kept for kept in self.to_adopt if isinstance(kept, Pod)]
 
+    def children_to_adopt(self, kind: GroupKind) -> list[Object]:
+        """Return what the workload will adopt of a kind other than pods."""
+        children = (plain(kept) for kept in self.to_adopt if not isinstance(kept, Pod))
+        return [obj for obj in children if reference_of(obj)[:2] == kind]
+
     @property
     def objects(self) -> Iterator[Object]:
         """Yield the workload and all below it that are not pods."""
@@ -136,8 +141,7 @@ def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:
                 pods = cluster.descendants.pods_made_by(owner)
                 below.extend((*path, (child, pod.plain())) for pod in pods)
         else:
-            adopted = [plain(kept) for kept in found.to_adopt if not isinstance(kept, Pod)] if len(path) == 1 else []
-            adopted = [obj for obj in adopted if reference_of(obj)[:2] == made]
+            adopted = found.children_to_adopt(made) if len(path) == 1 else ()
             for obj in (*cluster.descendants.made_by(owner, made), *adopted):
                 answering.children.append((child, obj))
                 below.append((*path, (child, obj)))

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 from bizrq.api import overlap as wire
+from bizrq.kube.store import place_of
 from bizrq.units.resources import Resources, growth, larger
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand import counting
@@ -42,19 +43,16 @@ class Makers:
         between = [obj["metadata"]["uid"] for path in below.makers for kind, obj in path[:-1] if kind.group_kind != POD]
         names = [key for path in below.makers for key in _keys(path)]
         if REPLICA_SET in adapter.creates:
-            names += _of_versions(adapter, *_place(workload))
+            names += _of_versions(adapter, *place_of(workload))
         return list(dict.fromkeys((uid, *between, *names, *self._cluster.descendants.makers_of(workload))))
 
     def keys_at(self, place: str) -> Sequence[str]:
         """Return the keys of what may come to be at a place and adopt what was left there; none where something is."""
-        kind_name, namespace, name = place.split("/", 2)
-        charged = self._cluster.registry.charged
-        kinds = [kind for kind in charged if kind.kind == kind_name and kind.group_kind in SELECTING]
-        lookup = self._cluster.resolver.cached_lookup
-        if any(lookup.get(kind.group, kind.kind, namespace, name) is not None for kind in kinds):
+        _, namespace, name = place.split("/", 2)
+        found = [(kind, obj) for kind, obj in self._cluster.ownership.at(place) if kind.group_kind in SELECTING]
+        if any(obj is not None for _, obj in found):
             return ()
-        found = (_named(kind, namespace, name) for kind in kinds)
-        return list(dict.fromkeys(key for keys in found for key in keys))
+        return list(dict.fromkeys(key for kind, _ in found for key in _named(kind, namespace, name)))
 
     def keys_of_larger(self, uid: str) -> Sequence[str]:
         """Return the uids of the makers below a workload whose pods cost more than those that it asks for itself."""
@@ -85,12 +83,12 @@ def _keys(path: Path) -> Sequence[str]:
     if kind.group_kind == POD:
         return ()
     if kind.group_kind != REPLICA_SET or len(path) == 1:
-        return _named(kind, *_place(maker))
+        return _named(kind, *place_of(maker))
     above, owner = path[-2]
     template = (maker.get("spec") or {}).get("template") or {}
     labels = (template.get("metadata") or {}).get("labels")
     is_version = workload_of_version(maker["metadata"]["name"], labels) == owner["metadata"]["name"]
-    return _of_versions(above, *_place(owner)) if is_version else ()
+    return _of_versions(above, *place_of(owner)) if is_version else ()
 
 
 def _named(kind: Adapter, namespace: str, name: str) -> Sequence[str]:
@@ -103,7 +101,3 @@ def _named(kind: Adapter, namespace: str, name: str) -> Sequence[str]:
 def _of_versions(kind: Adapter, namespace: str, name: str) -> Sequence[str]:
     """Return the keys of all versions of an owner."""
     return [wire.version_key(namespace, name, label) for label in version_labels(kind.group_kind)]
-
-
-def _place(obj: Object) -> tuple[str, str]:
-    return obj["metadata"]["namespace"], obj["metadata"]["name"]

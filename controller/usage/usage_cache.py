@@ -301,21 +301,19 @@ class UsageCache:
         for group in standing.groups:
             self.of(group).due[uid] = None
             self._counted_groups.add(uid, group)
-        if (
-            (left := self._cluster.payers.get(uid)) is not None
-            and left.gone is not None
-            and standing.adapter is not None
-        ):
-            self._note_adopted(uid, standing, left.group)
+        known = self._cluster.payers.get(uid)
+        if known is not None and known.gone is not None and standing.adapter is not None:
+            self._note_adopted(uid, standing, known.group)
         if standing.obj is None:
             self._costs.forget(uid)
         elif mark.hops and (owner := self._cluster.ownership.owner_of(standing.obj)) is not None:
             self._dirty.mark(owner, Mark(mark.hops - 1))
-        left = standing.left or self._cluster.payers.get(uid)
+        left = standing.left or known
         if mark.hops and left is not None and left.gone is not None:
-            for workload in self._cluster.ownership.stored_at(left.place):
-                # It may be about to adopt this, or may have been.
-                self._dirty.mark(workload["metadata"]["uid"], Mark(mark.hops - 1))
+            for _, workload in self._cluster.ownership.at(left.place):
+                if workload is not None:
+                    # It may be about to adopt this, or may have been.
+                    self._dirty.mark(workload["metadata"]["uid"], Mark(mark.hops - 1))
         if mark.below:
             self._below.append((self._cluster.descendants.owned_by(uid), mark.below))
 

@@ -64,7 +64,7 @@ class Descendants:
         """Return what a workload of the same place has left and this one will adopt: it is charged with it already."""
         found: list[Kept] = []
         for uid in self._payers.left_of(place_of(workload)):
-            kept = next((k for each in self._informers.kinds.values() if (k := each.store.kept(uid)) is not None), None)
+            kept = self._informers.kept(uid)
             if kept is None or controller_of(plain(kept)["metadata"]) is not None:
                 continue
             adopter = self._ownership.adopter_of(plain(kept))

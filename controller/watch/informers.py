@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from bizrq.kube.client import KubeClient, Resource
 from bizrq.kube.informer import Informer
 from bizrq.kube.packed import packing, unpacking
-from bizrq.kube.store import Store
+from bizrq.kube.store import Kept, Store
 from bizrq.store.groups import GroupStore, without_managed_fields
 from bizrq.store.reference_resolver import CONTEXT, NODES, SLICES, ReferenceResolver, resource_of, resources_of
 from bizrq.units.slot import GROUP_SLOT_KIND
@@ -137,6 +137,10 @@ class Informers:
     def resource(self, kind: str) -> Resource:
         """Return where a kind is stored, by `plural.group`. Raises KeyError for a kind that is not counted from."""
         return self.counted_from[kind].resource
+
+    def kept(self, uid: str) -> Kept | None:
+        """Return the stored object with this uid, of any kind whose objects have owners and may be charged."""
+        return next((kept for each in self.kinds.values() if (kept := each.store.kept(uid)) is not None), None)
 
     def pod(self, uid: str) -> Pod | None:
         """Return the stored pod with this uid."""

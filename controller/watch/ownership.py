@@ -265,20 +265,17 @@ class Ownership:
                 return found
         return None
 
-    def stored_at(self, place: str) -> list[Object]:
-        """Return the stored objects at a place, of each kind that the place may name."""
-        kind_name, namespace, name = place.split("/", 2)
-        kinds = (adapter for adapter in self._registry.charged if adapter.kind == kind_name)
-        found = (self._resolver.cached_lookup.get(each.group, each.kind, namespace, name) for each in kinds)
-        return [obj for obj in found if obj is not None]
+    def at(self, place: str) -> Iterator[tuple[Adapter, Object | None]]:
+        """Yield the kinds that a place may be of, with what is stored there of each."""
+        name_of_kind, namespace, name = place.split("/", 2)
+        for adapter in self._registry.charged:
+            if adapter.kind == name_of_kind:
+                yield adapter, self._resolver.cached_lookup.get(adapter.group, adapter.kind, namespace, name)
 
     def _at(self, place: str, made: Object) -> Iterator[tuple[Adapter, Object | None]]:
-        """Yield the kinds that a place may be of, which make such an object, with what is stored there of each."""
-        name_of_kind, namespace, name = place.split("/", 2)
+        """Yield what `at` does, of the kinds that make such an object."""
         made_as = group_and_version(made.get("apiVersion"))[0], str(made.get("kind"))
-        for adapter in self._registry.charged:
-            if adapter.kind == name_of_kind and made_as in adapter.creates:
-                yield adapter, self._resolver.cached_lookup.get(adapter.group, adapter.kind, namespace, name)
+        return ((adapter, found) for adapter, found in self.at(place) if made_as in adapter.creates)
 
     def _adopts(self, owner: Object, obj: Object) -> bool:
         """Return True for an owner whose controller adopts what its selector matches, and pays for it itself."""

@@ -79,7 +79,7 @@ class Placements:
 
     def of(self, uid: str) -> Placement:
         """Return the group that one object is charged to."""
-        kept = self._kept(uid)
+        kept = self._informers.kept(uid)
         obj = plain(kept) if kept is not None else None
         adapter = self._registry.of(obj) if obj is not None else None
         if kept is None or obj is None or adapter is None:
@@ -98,7 +98,7 @@ class Placements:
 
     def stored(self, uid: str) -> Object | None:
         """Return the object that has this uid, of a kind that is counted."""
-        kept = self._kept(uid)
+        kept = self._informers.kept(uid)
         obj = plain(kept) if kept is not None else None
         return obj if obj is not None and self._registry.of(obj) is not None else None
 
@@ -120,16 +120,16 @@ class Placements:
 
     def is_stored(self, uid: str) -> bool:
         """Return True if an object has this uid."""
-        return self._kept(uid) is not None
+        return self._informers.kept(uid) is not None
 
     def is_early(self, uid: str, let_go: Memory) -> bool:
         """Return True while what has let an object go is being deleted: its demand is charged for the same pods."""
-        kept = self._kept(uid)
+        kept = self._informers.kept(uid)
         return kept is not None and self._ownership.is_going(plain(kept), let_go)
 
     def is_kept(self, uid: str) -> bool:
         """Return True if an owner has the object with this uid. A pod has to be paid for by it."""
-        kept = self._kept(uid)
+        kept = self._informers.kept(uid)
         obj = plain(kept) if kept is not None else None
         if obj is None or self._ownership.owner_of(obj) is None:
             return False
@@ -148,11 +148,11 @@ class Placements:
                 for owner in informer.store.index(index, value):
                     yield from self._descendants.dropped_by(owner)
         for uid, namespace in tuple(self._strays.items()):
-            if namespace in namespaces and (kept := self._kept(uid)) is not None:
+            if namespace in namespaces and (kept := self._informers.kept(uid)) is not None:
                 yield kept
         for uid in self._payers.left_in(group):
             for left in (uid, *self._descendants.owned_by(uid)):
-                if (kept := self._kept(left)) is not None:
+                if (kept := self._informers.kept(left)) is not None:
                     yield kept
 
     def _reselecting(self) -> list[Informer]:
@@ -164,8 +164,3 @@ class Placements:
             self._strays[uid] = namespace
         else:
             self._strays.pop(uid, None)
-
-    def _kept(self, uid: str) -> Kept | None:
-        return next(
-            (kept for each in self._informers.kinds.values() if (kept := each.store.kept(uid)) is not None), None
-        )

@@ -327,5 +327,5 @@ class ReleaseTracker:
         return bool(adapter.creates)
 
     def _stored(self, uid: str) -> Object | None:
-        found = (informer.store.by_uid(uid) for informer in self._informers.kinds.values())
-        return next((obj for obj in found if obj is not None), None)
+        kept = self._informers.kept(uid)
+        return plain(kept) if kept is not None else None

@@ -6,7 +6,7 @@ Where pods are still ending it is admitted on a retry, within seconds after they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import orjson
@@ -261,17 +261,16 @@ async def is_created_again(tenant: Tenant, kind: Resource, made: Object, *refuse
     async def adopted() -> bool:
         return all(each["metadata"].get("ownerReferences") for each in await tenant.pods())
 
-    await eventually(lambda: is_not(adopted), 30, "the pods are left")
+    async def left() -> bool:
+        return not await adopted()
+
+    await eventually(left, 30, "the pods are left")
     for each in refused:
         with pytest.raises(ApiError, match="exceeded quota"):
             await admitted(lambda each=each: tenant.create(kind, each), tenant)
     await admitted(lambda: tenant.create(kind, made), tenant)
     await eventually(adopted, 60, "the pods are adopted")
     assert before == {each["metadata"]["uid"] for each in await tenant.pods()}
-
-
-async def is_not(condition: Callable[[], Awaitable[bool]]) -> bool:
-    return not await condition()
 
 
 async def is_gone(tenant: Tenant, resource: Resource, name: str) -> bool:

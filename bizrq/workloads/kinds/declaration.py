@@ -17,6 +17,8 @@ REPLICA_SET: Final[GroupKind] = ("apps", "ReplicaSet")
 STATEFUL_SET: Final[GroupKind] = ("apps", "StatefulSet")
 DAEMON_SET: Final[GroupKind] = ("apps", "DaemonSet")
 JOB: Final[GroupKind] = ("batch", "Job")
+#: What `spec.managedBy` of a Job names as Kubernetes' own controller (kubernetes pkg/apis/batch types.go).
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 ROLLOUT: Final[GroupKind] = ("argoproj.io", "Rollout")
 TRAIN_JOB: Final[GroupKind] = ("trainer.kubeflow.org", "TrainJob")
 

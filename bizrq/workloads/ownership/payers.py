@@ -18,6 +18,7 @@ from bizrq.workloads.kinds.declaration import (
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
+    JOB_CONTROLLER,
     POD,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
@@ -113,8 +114,6 @@ SELECTING: Final = frozenset(
         ROLLOUT,
     }
 )
-#: What `spec.managedBy` of a Job names as Kubernetes' own controller (kubernetes pkg/apis/batch types.go).
-JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 #: Those of which the selector may change. Their controllers make objects for the one that they saw last, and let these
 #: go once they see the next. Source: kubernetes pkg/apis/core/validation and pkg/apis/apps/validation.
 RESELECTING: Final = frozenset({REPLICATION_CONTROLLER, ROLLOUT})

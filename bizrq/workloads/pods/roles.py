@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
 from bizrq.workloads.kinds.declaration import (
+    JOB_CONTROLLER,
     Adapter,
     Constant,
     Factor,
@@ -40,7 +41,7 @@ from bizrq.workloads.validation import (
 #: The controllers of Kubernetes, Kubeflow, JobSet and KubeRay that keep deadlines, as `managedBy` names them.
 _OWN_MANAGERS: Final = frozenset(
     {
-        "kubernetes.io/job-controller",
+        JOB_CONTROLLER,
         "kubeflow.org/training-operator",
         "jobset.sigs.k8s.io/jobset-controller",
         "ray.io/kuberay-operator",
