@@ -240,7 +240,8 @@ class Informer:
                 if current < self.store.resource_version:
                     raise _Backwards(f"revision {current} after {self.store.resource_version}")
                 self._check_revision = False
-            await self._watch()
+            if not self._list_due:
+                await self._watch()
         elif self._stream_failures < _STREAM_ATTEMPTS and not self._backwards:
             await self._stream_list_then_watch()
         else:

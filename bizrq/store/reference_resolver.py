@@ -41,6 +41,7 @@ CONTEXT = (
     Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     RESOURCE_CLAIMS,
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False),
+    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
 )
 #: Nodes decide what DaemonSets cost, and show which cards pods have. The controller watches them.
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -51,7 +52,6 @@ SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", na
 READ = (
     *CONTEXT,
     REVISIONS,
-    Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
     Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
     Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
 )

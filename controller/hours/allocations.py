@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from bizrq.units.slot import Slot
 from bizrq.units.times import parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
+from bizrq.workloads.ownership.payers import created_at
 from controller.usage.claim_payers import ClaimPayers, claim_slot
 from controller.usage.observed_usage import ObservedUsage, is_allocated
 from controller.watch.cluster import Cluster
@@ -65,12 +66,12 @@ class ClaimAllocations:
         That is the group that pays for the claim as an object; else the one with the oldest workload that uses it.
         Where no pod is left it is the last payer: a claim outlives its pods until it is deallocated.
         """
-        first: dict[str, tuple[tuple[str, str], ClaimUser]] = {}
+        first: dict[str, tuple[tuple[int, str], ClaimUser]] = {}
         for pod in self._observed.pods_using(claim):
             workload = self._cluster.ownership.workload_of(pod.plain())
             group = self._cluster.ownership.group_of(workload[1]) if workload else None
             if workload is not None and group is not None:
-                since = str(workload[1]["metadata"].get("creationTimestamp")), workload_name(*workload)
+                since = created_at(workload[1]) or 0, workload_name(*workload)
                 if group not in first or since < first[group][0]:
                     first[group] = since, (pod, *workload)
         if not first:

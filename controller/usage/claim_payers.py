@@ -21,10 +21,10 @@ class ClaimPayers:
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
         #: By slot of the claim and uid of the workload: its creation time, its group and its slot.
-        self._users: dict[Slot, dict[str, tuple[str, str, Slot]]] = {}
+        self._users: dict[Slot, dict[str, tuple[int, str, Slot]]] = {}
 
-    def add(self, claim: Slot, uid: str, created: str, group: str, workload: Slot) -> None:
-        """Record that a workload of the group names the claim. `created` is its creationTimestamp."""
+    def add(self, claim: Slot, uid: str, created: int, group: str, workload: Slot) -> None:
+        """Record that a workload of the group names the claim. `created` is in milliseconds since 1970."""
         self._users.setdefault(claim, {})[uid] = created, group, workload
 
     def drop(self, uid: str, claims: Iterable[Slot]) -> None:

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import Resources, add, growth, larger, restrict, total
-from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.config import CountingConfig
 from bizrq.workloads.demand.counting import Demand, least_pod
 from bizrq.workloads.kinds.declaration import POD, REPLICA_SET, Adapter
@@ -20,6 +19,7 @@ from bizrq.workloads.lookup import ALL_NODES, Lookup
 from bizrq.workloads.ownership.charge import Held, Weighed, cost_of, may_be_free, number_of, weigh
 from bizrq.workloads.ownership.lives import TERMINAL, Life, Stage, ends_at, stage
 from bizrq.workloads.ownership.overlap import FREE_FOR
+from bizrq.workloads.ownership.payers import created_at
 from bizrq.workloads.ownership.waiting import awaits, current_version
 from bizrq.workloads.pods.eligibility import eligible_nodes
 from bizrq.workloads.pods.surge import is_surging
@@ -309,15 +309,8 @@ def _nodes(maker: Object, lookup: Lookup) -> set[str]:
 
 def _latest_version(makers: Sequence[Path]) -> int | None:
     """Return when the latest of several ReplicaSets was made; None where there is one, or none says when."""
-    made = [_created(path[-1][1]) for path in makers] if len(makers) > 1 else []
+    made = [created_at(path[-1][1]) for path in makers] if len(makers) > 1 else []
     return _on_the_calendar(max((at for at in made if at is not None), default=None))
-
-
-def _created(obj: Object) -> int | None:
-    try:
-        return parse_timestamp(str(obj["metadata"].get("creationTimestamp")))
-    except TimestampError:
-        return None
 
 
 def _charge(weighed: Weighed, declared: int, asked: Resources, per_pod: Resources, *, rolls: bool) -> PodCharge:

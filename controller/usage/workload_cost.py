@@ -22,6 +22,7 @@ from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.ownership.lives import ends_at, is_live
 from bizrq.workloads.ownership.observation import has_observed, is_awaited
+from bizrq.workloads.ownership.payers import created_at
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
 from controller.usage.below import Below, gather, informers_below
@@ -162,7 +163,7 @@ class WorkloadCosts:
         cost = msgspec.structs.replace(self._with_finding(uid, found), version=version)
         self._claim_payers.drop(uid, set(known.shared if known is not None else ()).difference(cost.shared))
         self._counted[uid] = cost
-        created = str(obj["metadata"].get("creationTimestamp"))
+        created = created_at(obj) or 0
         for claim in cost.shared:
             self._claim_payers.add(claim, uid, created, group, slot)
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from bizrq.kube.informer import Informer
 from bizrq.kube.store import Kept, kept_revision, place_of, plain, uid_of
 from bizrq.units.slot import Slot
-from bizrq.units.times import TimestampError, parse_timestamp
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.labels import with_models
@@ -25,6 +24,7 @@ from bizrq.workloads.ownership.payers import (
     PayerReason,
     adopts,
     anywhere,
+    created_at,
     dropped_by,
     has_stayed,
     keeps,
@@ -260,7 +260,7 @@ class Ownership:
             return None
         for _, found in self._at(left.place, obj):
             # The release may be seen some seconds after the workload that comes in place of the one before.
-            came_later = found is not None and _created(found) + LATE > left.gone
+            came_later = found is not None and (created_at(found) or 0) + LATE > left.gone
             if found is not None and came_later and self._adopts(found, obj) and self.group_of(found) == left.group:
                 return found
         return None
@@ -309,11 +309,3 @@ def as_left(obj: Object, left: Memory | None) -> Object:
         return with_models(obj, left.models)
     except Malformed:
         return obj
-
-
-def _created(obj: Object) -> int:
-    """Return when an object was created, in milliseconds since 1970. 0 where that cannot be read."""
-    try:
-        return parse_timestamp(str(obj["metadata"].get("creationTimestamp")))
-    except TimestampError:
-        return 0

@@ -381,6 +381,29 @@ async def test_catch_up_fails_where_the_servers_own_revision_is_lower(server: Fa
         assert await waiting
 
 
+async def test_a_list_asked_for_before_the_next_watch_comes_first(
+    server: FakeServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that ended without a word is not continued before the server has told its revision."""
+    server.streams = False
+    server.bookmark_every = None
+    server.watch_faults = [Watching("end")]
+    asked, answer, ask = asyncio.Event(), asyncio.Event(), client.revision
+
+    async def revision(resource: Resource) -> int:
+        asked.set()
+        await answer.wait()
+        return await ask(resource)
+
+    monkeypatch.setattr(client, "revision", revision)
+    async with following(client, pace=PATIENT) as f:
+        await asyncio.wait_for(asked.wait(), 3)
+        before = f.informer.lists
+        f.informer.relist()
+        answer.set()
+        await until(lambda: f.informer.lists == before + 1)
+
+
 async def test_concurrent_calls_of_catch_up_share_a_list(server: FakeServer, client: KubeClient) -> None:
     server.bookmark_every = None
     async with following(client) as f:

@@ -211,7 +211,7 @@ def paid_as_kept(obj: Object, registry: Registry, lookup: Lookup, remembered: Re
 
 def _by(group: str, reason: PayerReason, payer: Object) -> Paid:
     """Return what a stored object pays for."""
-    return Paid(group, reason, _uid(payer), place_of(payer), _created(payer), payer)
+    return Paid(group, reason, _uid(payer), place_of(payer), created_at(payer), payer)
 
 
 def _left(top: Object, let_go: Memory) -> Paid:
@@ -236,7 +236,7 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     found = remembered.get(str(reference.get("uid")))
     if found is None or found.gone is None or not matches_reference(found, reference, namespace_name(top)):
         return None
-    created = _created(top)
+    created = created_at(top)
     if created is None or created <= found.gone:
         return found
     # What its controller makes late names its group, or none: another one has admitted this. No controller makes
@@ -438,7 +438,8 @@ def _uid(obj: Object) -> str:
     return str((obj.get("metadata") or {}).get("uid", ""))
 
 
-def _created(obj: Object) -> int | None:
+def created_at(obj: Object) -> int | None:
+    """Return when an object was created, in milliseconds since 1970; None where that cannot be read."""
     text = (obj.get("metadata") or {}).get("creationTimestamp")
     try:
         return parse_timestamp(text) if isinstance(text, str) else None

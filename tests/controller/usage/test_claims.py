@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bizrq.api import group as wire
+from bizrq.kube.client import Resource
 from bizrq.units.resources import nonzero
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
+from tests.controller.usage.test_excess import reference
 from tests.support.language import entry
 from tests.support.objects import (
     CLAIMS,
@@ -13,12 +15,35 @@ from tests.support.objects import (
     PODS,
     Object,
     claim,
+    claim_template,
+    claiming,
     deployment,
     device_class,
     sharing,
+    template,
     tfjob,
 )
 
+POD_GROUP = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+#: Serves the alpha kind, as a cluster with its feature gate does.
+POD_GROUPS: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.k8s.io"},
+    "spec": {
+        "group": "scheduling.k8s.io",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 PLACE = "resourceclaims.resource.k8s.io/default/s"
 
 
@@ -137,3 +162,47 @@ async def test_a_claim_comes_along_with_the_workload_that_moves(books: Books) ->
         await books.client.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
         await books.uses("vision", gpu="4")
         await books.uses("nlp", gpu="0")
+
+
+async def test_the_claim_of_a_pod_group_comes_along_with_the_pods_that_share_it(books: Books) -> None:
+    """No pod stays for it with the group that is left: none of them has a claim of its own."""
+    await books.box.install([POD_GROUPS])
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await books.create(device_class("gpu"))
+        await books.create(claim_template("t", 4))
+        member = claiming(deployment("a", "nlp", 2), "t")
+        pod = member["spec"]["template"]["spec"]
+        pod["schedulingGroup"] = {"podGroupName": "pg"}
+        await books.client.create(POD_GROUP, {
+            "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+            "metadata": {"name": "pg", "namespace": "default"},
+            "spec": {"resourceClaims": pod["resourceClaims"]}})  # fmt: skip
+        made = await books.create(member)
+        version = {"replicas": 2, "selector": member["spec"]["selector"], "template": member["spec"]["template"]}
+        labels = member["spec"]["selector"]["matchLabels"]
+        metadata = {"name": "a-1", "namespace": "default", "labels": labels, "ownerReferences": [reference(made)]}
+        below = await books.create({**made, "kind": "ReplicaSet", "metadata": metadata, "spec": version})
+        shares = {"resourceClaims": pod["resourceClaims"], "schedulingGroup": pod["schedulingGroup"]}
+        for name in ("p", "q"):
+            await books.pod(name, below, gpu=0, **shares)
+        await books.uses("nlp", gpu="4")
+        await books.client.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", gpu="4")
+        await books.uses("nlp", gpu="0")
+
+
+async def test_a_pod_is_not_older_than_what_was_created_in_the_same_second(books: Books) -> None:
+    """The first by name pays, whatever the order in which both are seen."""
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await shared(books)
+        spec = {**template("1")["spec"], "resourceClaims": [{"name": "devices", "resourceClaimName": "s"}]}
+        metadata = {"name": "p", "namespace": "default", "labels": {LABEL: "vision"}}
+        await books.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        await books.uses("vision", gpu="4")
+        await books.create(user("a"))
+        await books.uses("nlp", gpu="4")
+        await books.uses("vision", gpu="0")
