@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -38,7 +39,8 @@ from bizrq.units.names import is_cash
 from bizrq.units.quantity import QuantityError
 from bizrq.units.resources import Limits, Resources, add, growth, larger, subtract_floor, total
 from bizrq.units.slot import GROUP_SLOT_KIND, ReservationError
-from controller.watch.cluster import CATCH_UP, Cluster
+from controller.watch.cluster import Cluster
+from controller.watch.shown import ShownWrites
 
 log = structlog.get_logger(__name__)
 
@@ -132,6 +134,7 @@ class Allowances:
         self._clock = clock
         self._journals = JournalStore(client, namespace)
         self._watched = processes.Watched(clock)
+        self._shown = ShownWrites(clock)
         #: The journals of processes that run, while every one of those has one; empty otherwise.
         self._holders: tuple[str, ...] = ()
         #: Set while groups are given allowances.
@@ -311,9 +314,11 @@ class Allowances:
             since = self._lost.setdefault(key, self._clock())
             if key in self._over or self._clock() - since < LIFETIME / 1000:
                 continue
-            revision = await self._client.revision(LEASES, self._namespace)
-            caught_up = [await informer.catch_up(revision, CATCH_UP) for informer in self._cluster.informers.all]
-            if all(caught_up):
+            over, informers = since + LIFETIME / 1000, self._cluster.informers.all
+            upto = await self._shown.until(
+                "all", informers, partial(self._client.revision, LEASES, self._namespace), over
+            )
+            if upto is not None and over <= upto:
                 log.warning("allowance dropped whose notes cannot be read", group=group, journal=holder)
                 self._over.add(key)
 

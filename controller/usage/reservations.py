@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import structlog
 
@@ -24,7 +24,8 @@ from bizrq.workloads.ownership.observation import has_acted
 from bizrq.workloads.ownership.payers import RESELECTING
 from bizrq.workloads.pods.roles import has_ended
 from controller.usage.below import unseen_below
-from controller.watch.cluster import CATCH_UP, Cluster, Object, patience
+from controller.watch.cluster import Cluster, Object, patience
+from controller.watch.shown import ShownWrites
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +39,7 @@ class ReservationTracker:
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._shown = ShownWrites(clock)
         #: When each reservation, as written, was first seen on our own clock, by group and line without base.
         self._first_seen: dict[str, dict[str, float]] = {}
 
@@ -68,26 +70,30 @@ class ReservationTracker:
         That is the proof: an awaited write shows in the informers by then, or never happens. Raises ApiError,
         Unreachable.
         """
-        ages = self._ages(group.name, group.status.reservations)
-        old: dict[str, set[str]] = {}
+        ages, now = self._ages(group.name, group.status.reservations), self._clock()
+        #: By kind, since when each line is expired.
+        old: dict[str, dict[str, float]] = {}
         for entry in without_lines(entries):
             line = _without_base(str(entry))
             if ages[line] >= LIFETIME / 1000:
-                old.setdefault(entry.awaited_slot.kind, set()).add(line)
+                old.setdefault(entry.awaited_slot.kind, {})[line] = now - ages[line] + LIFETIME / 1000
         proven: set[str] = set()
         for kind, lines in old.items():
             informer = self._cluster.informers.get(kind)
             if informer is None:
                 log.error("reservations of an unwatched kind are kept", group=group.name, kind=kind)
                 continue
-            try:
-                revision = await self._cluster.client.revision(self._cluster.informers.resource(kind))
-            except NotFound:
-                # The kind is no longer installed, so none of its objects is stored.
-                revision = 0
-            if await informer.catch_up(revision, CATCH_UP):
-                proven |= lines
+            upto = await self._shown.until(kind, [informer], partial(self._revision, kind), max(lines.values()))
+            if upto is not None:
+                proven.update(line for line, since in lines.items() if since <= upto)
         return proven
+
+    async def _revision(self, kind: str) -> int:
+        try:
+            return await self._cluster.client.revision(self._cluster.informers.resource(kind))
+        except NotFound:
+            # The kind is no longer installed, so none of its objects is stored.
+            return 0
 
     def next_expiry(self, name: str, lines: Iterable[str]) -> float:
         """Return the seconds until the first of these reservations expires.
