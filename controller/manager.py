@@ -93,7 +93,7 @@ class Controller:
         corrections = CorrectionTracker(client, self.queue.add, catalog=catalog, now=now)
         self.cluster.informers.count_from(record_store.informer)
         self.cluster.informers.count_from(corrections.informer)
-        claim_payers = ClaimPayers(self.cluster.informers)
+        claim_payers = ClaimPayers(self.cluster.informers, self._enqueue)
         collector = IntervalCollector(self.cluster, observed, claim_payers, record_store, self._enqueue, now, catalog)
         self.cluster.subscribe(collector)
         record_reconciler = RecordReconciler(

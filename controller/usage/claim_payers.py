@@ -5,11 +5,12 @@ This file alone decides that: the group that the claim itself names, else that o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bizrq.units.slot import Slot
 from bizrq.workloads.devices.dra import CLAIMS
+from controller.watch.cluster import UNHURRIED
 from controller.watch.informers import Informers
 
 Object = dict[str, Any]
@@ -18,22 +19,34 @@ Object = dict[str, Any]
 class ClaimPayers:
     """Remembers which workloads named each claim when they were last counted."""
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: Informers, enqueue: Callable[[str, float], None]) -> None:
+        """`enqueue` makes a group due after so many seconds: another one may pay for a claim of its workloads now."""
         self._informers = informers
+        self._enqueue = enqueue
         #: By slot of the claim and uid of the workload: its creation time, its group and its slot.
         self._users: dict[Slot, dict[str, tuple[int, str, Slot]]] = {}
 
     def add(self, claim: Slot, uid: str, created: int, group: str, workload: Slot) -> None:
         """Record that a workload of the group names the claim. `created` is in milliseconds since 1970."""
-        self._users.setdefault(claim, {})[uid] = created, group, workload
+        users = self._users.setdefault(claim, {})
+        known = users.get(uid)
+        users[uid] = created, group, workload
+        if known is None or known[1] != group:
+            self._enqueue_users(users, group)
 
     def drop(self, uid: str, claims: Iterable[Slot]) -> None:
         """Record that a workload no longer names these claims."""
         for claim in claims:
             users = self._users[claim]
-            users.pop(uid, None)
+            if (gone := users.pop(uid, None)) is not None:
+                self._enqueue_users(users, gone[1])
             if not users:
                 del self._users[claim]
+
+    def _enqueue_users(self, users: Mapping[str, tuple[int, str, Slot]], counted: str) -> None:
+        """Have the groups of these users recounted, but for the one that is counted anyway."""
+        for group in {group for _, group, _ in users.values()} - {counted}:
+            self._enqueue(group, UNHURRIED)
 
     def payer_of(self, claim: Slot) -> str | None:
         """Return the group that pays for the claim.

@@ -66,7 +66,7 @@ class Office:
         self.books = Drawer(client, lambda _group: None)
         self.books.sizes = {}
         evidence = ObservedUsage(self.cluster, settings.counting)
-        payers = ClaimPayers(self.cluster.informers)
+        payers = ClaimPayers(self.cluster.informers, lambda _group, _after: None)
         self.stays = IntervalCollector(
             self.cluster, evidence, payers, self.books, lambda _group, _after: None, lambda: self.now, catalog=CATALOG
         )

@@ -64,7 +64,7 @@ class Desk:
         collector = IntervalCollector(
             self.cluster,
             self._evidence,
-            ClaimPayers(self.cluster.informers),
+            ClaimPayers(self.cluster.informers, lambda _group, _after: None),
             self.books,
             lambda group, _after: self.enqueued.append(group),
             lambda: self.now,

@@ -102,6 +102,22 @@ async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) 
         await books.uses("nlp", gpu="0")
 
 
+async def test_who_is_left_pays_at_once(books: Books) -> None:
+    """Nothing else makes a recount of the other group due."""
+    async with books.controller(recount_interval=300.0):
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await shared(books)
+        first = await books.create(user("a"))
+        await books.uses("nlp", gpu="4")
+        books.box.clock.advance(5)
+        await books.create(user("b", "vision"))
+        told = "deployments.apps/default/b uses " + PLACE
+        await books.until("vision", lambda g: told in " ".join(c.message for c in g.status.conditions))
+        await books.remove(first)
+        await books.uses("vision", gpu="4")
+
+
 async def test_a_promise_of_a_claim_is_paid_with_what_others_hold_of_it(books: Books) -> None:
     """The reservation ends with the workload's write; until then it adds the part of the claim that is not counted."""
     async with books.controller():

@@ -37,7 +37,7 @@ class Memory:
         self.costs = WorkloadCosts(
             self.cluster,
             self.surplus,
-            ClaimPayers(self.cluster.informers),
+            ClaimPayers(self.cluster.informers, lambda _group, _after: None),
             config,
             lambda: self.now,
             lambda: self.seconds,

@@ -150,7 +150,7 @@ class World(RuleBasedStateMachine):
         self.settling: dict[str, tuple[asyncio.Task[None], PrepaidRun | None]] = {}
 
     def _costs(self) -> WorkloadCosts:
-        claims, config = ClaimPayers(self.cluster.informers), knobs().counting
+        claims, config = ClaimPayers(self.cluster.informers, lambda _group, _after: None), knobs().counting
         return WorkloadCosts(self.cluster, self.surplus, claims, config, lambda: NOW, lambda: self.seconds)
 
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
