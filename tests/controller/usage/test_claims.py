@@ -8,6 +8,7 @@ from bizrq.units.resources import nonzero
 from bizrq.workloads.labels import LABEL
 from tests.controller.conftest import Books
 from tests.controller.usage.test_excess import reference
+from tests.support.at_rest import at_rest
 from tests.support.language import entry
 from tests.support.objects import (
     CLAIMS,
@@ -114,6 +115,7 @@ async def test_who_is_left_pays_at_once(books: Books) -> None:
         await books.create(user("b", "vision"))
         told = "deployments.apps/default/b uses " + PLACE
         await books.until("vision", lambda g: told in " ".join(c.message for c in g.status.conditions))
+        await at_rest()
         await books.remove(first)
         await books.uses("vision", gpu="4")
 
