@@ -33,6 +33,7 @@ from controller.usage.workload_cost import WorkloadCosts
 from controller.usage.workload_usage import WorkloadUsage
 from controller.watch.cluster import CATCH_UP, Cluster, Object, is_listed, lag_of
 from controller.watch.moved_pods import MadePods
+from controller.watch.ownership import as_left
 from controller.watch.pods import Pod
 from controller.watch.time_slice import Yielder
 
@@ -56,8 +57,7 @@ class _Taken:
     """A workload that another group pays for, and the pods of this group that it has, by uid.
 
     Those that are `made` for this group may stay, and those that `stayed` have. `group` is "" for a workload that no
-    group pays for. `asks` is False for that, for what is left of a workload, and where the group does not exist: there
-    is no demand then.
+    group pays for. `asks` is False for that, and where the group does not exist: there is no demand then.
     """
 
     adapter: Adapter
@@ -343,8 +343,8 @@ class Stays:
         taken = found.get(workload["metadata"]["uid"])
         if taken is None:
             asks = group is not None and self._cluster.groups.cached(group) is not None
-            asks = asks and ownership.let_go(workload) is None
-            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, workload, group or "", asks)
+            counted = as_left(workload, ownership.let_go(workload))
+            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, counted, group or "", asks)
         return taken
 
     def _group_of(self, pod: Pod) -> str | None:

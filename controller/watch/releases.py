@@ -19,7 +19,16 @@ from bizrq.workloads.kinds.registry import Registry
 from bizrq.workloads.lookup import OverlayLookup, reference_of
 from bizrq.workloads.owners import MAX_HOPS, controller_of
 from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, leaving_line, parse_payer
-from bizrq.workloads.ownership.payers import RESELECTING, PayerReason, anywhere, keeps, paid_by, place_in, place_of
+from bizrq.workloads.ownership.payers import (
+    RESELECTING,
+    Paid,
+    PayerReason,
+    anywhere,
+    keeps,
+    paid_by,
+    place_in,
+    place_of,
+)
 from controller.watch.descendants import Descendants
 from controller.watch.indexes import labelled_group
 from controller.watch.informers import Informers
@@ -262,9 +271,7 @@ class ReleaseTracker:
             self._payers.remember(uid, replace(known, gone=now))
         elif self._makes(old) and was is not None:
             # It came and went between two recounts, and may have made pods. Another group may remember it still.
-            since = was.since or now
-            since = max(since, known.since + 1) if known is not None else since
-            self._payers.remember(uid, Memory(was.group, was.place, since, now, was.models))
+            self._leave(uid, was, now)
 
     def _record_release(self, old: Object, new: Object) -> None:
         """Charge an object to the group that paid until now if no owner keeps it from now on."""
@@ -283,9 +290,15 @@ class ReleaseTracker:
             return
         left = self._ownership.let_go(new)
         if self._ownership.payer_of(new) is None and (left is None or left.gone is None):
-            now = self._now()
             log.warning("object released by its owner, still charged", group=was.group, object=place_of(new), uid=uid)
-            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
+            self._leave(uid, was, self._now())
+
+    def _leave(self, uid: str, was: Paid, now: int) -> None:
+        """Remember who paid for an object until `now`: it is the last one, whatever other groups remember."""
+        since, known = was.since or now, self._payers.get(uid)
+        if known is not None:
+            since = max(since, known.since + (known.group != was.group))
+        self._payers.remember(uid, Memory(was.group, was.place, since, now, was.models))
 
     def _give_up(self, uid: str, group: str) -> None:
         """Forget what a group remembers of an object and of those below it, but for pods."""
@@ -313,8 +326,7 @@ class ReleaseTracker:
             paid = paid_by(child, self._registry, before, self._payers, anywhere)
             if paid is None or not paid.is_by_another or (paid.left is not None and paid.left.gone is not None):
                 continue
-            now = self._now()
-            self._payers.remember(uid, Memory(was.group, was.place, was.since or now, now, was.models))
+            self._leave(uid, was, self._now())
             self._dirty.mark(uid, Mark(MAX_HOPS, MAX_HOPS))
 
     def _makes(self, obj: Object) -> bool:

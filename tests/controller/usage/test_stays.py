@@ -357,6 +357,35 @@ async def test_what_is_left_of_a_workload_that_moved_and_was_deleted_is_shared_a
         await team.holds_still(nlp="0", vision="0")
 
 
+@pytest.mark.parametrize("path", [("vision",), ("vision", "nlp"), ("vision", "nlp", "vision")], ids=" ".join)
+@pytest.mark.parametrize("is_counted", [False, True])
+async def test_what_is_orphaned_right_after_a_move_is_charged_once_in_the_group_that_it_moved_to(
+    books: Books, path: tuple[str, ...], is_counted: bool
+) -> None:
+    """Nobody may have counted the workload there."""
+    async with movers(books) as (team, _):
+        _, below = await team.deployment()
+        pods = await team.pods("old", below, 5)
+        await team.holds_still(nlp="5", vision="0")
+        for to in path:
+            await team.move_for(to, 5)
+        if is_counted:
+            await team.observed()
+            await team.holds(**{to: "5"})
+        await books.client.request(
+            "DELETE", DEPLOYMENTS.path("default", "web"), body=orjson.dumps({"propagationPolicy": "Orphan"})
+        )
+        for kind, name, change in ((REPLICASETS, "web-1", "ownerReferences"), (DEPLOYMENTS, "web", "finalizers")):
+            await books.client.patch(kind, name, {"metadata": {change: None}}, namespace="default")
+        await team.holds_still(**{"nlp": "0", "vision": "0", to: "5"})
+        books.clock.advance(61)
+        await team.holds_still(**{"nlp": "0", "vision": "0", to: "5"})
+        await books.client.delete(REPLICASETS, "web-1", "default")
+        await team.holds_still(**{"nlp": "0", "vision": "0", to: "5"})
+        await team.stop(*pods)
+        await team.holds_still(nlp="0", vision="0")
+
+
 async def test_every_later_controller_knows_what_stays(books: Books) -> None:
     async with movers(books) as (team, _):
         _, pods = await team.ending()
