@@ -24,7 +24,7 @@ from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.charges import PendingCharge
+from webhooks.charging.charges import Busy, PendingCharge
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.reference_users import ReferenceUsers
@@ -50,8 +50,8 @@ class SharedClaims:
         """Return what a workload's write makes shared claims cost the group, one charge for each claim.
 
         `own` is the charge of the write itself. A claim that costs no more because others hold it already is charged
-        as an intent: the others may be about to let go of it. Raises Malformed where a claim is another group's,
-        ApiError, Unreachable.
+        as an intent: the others may be about to let go of it. Raises Malformed where a claim is another group's, Busy
+        where it may become another group's, ApiError, Unreachable.
         """
         due: list[PendingCharge] = []
         listed: list[tuple[Adapter, Object]] | None = None
@@ -89,12 +89,14 @@ class SharedClaims:
     ) -> dict[str, int]:
         """Return what a claim costs the group as it is stored, without the workload that is being written and its pods.
 
-        `listed` are the objects that may name it. Raises Malformed where it is another group's, ApiError, Unreachable.
+        `listed` are the objects that may name it. Raises Malformed where it is another group's, Busy where it may
+        become another group's, ApiError, Unreachable.
         """
         reference = _reference(place)
         claim = lookup.get(*reference)
         named = claim_group(claim) if claim is not None and place.kind == CLAIMS else None
         held: dict[str, int] = {}
+        is_ours = named is not None
         if claim is not None and named == group:
             held = dict(claim_cost(claim, claim_context(claim, lookup, self._context.config)))
         for user in await self._users.find(reference, (claim,), deadline, listed, held=True):
@@ -104,7 +106,23 @@ class SharedClaims:
                 raise Malformed(claim_conflict(place, user.group, group))
             demand = stored_demand(self._context, user.obj, user.adapter, OverlayLookup(user.lookup, reference, claim))
             held = larger(held, demand.shared.get(place, {}))
+            is_ours = True
+        if not is_ours:
+            await self._check_promised(place, group, own, deadline)
         return held
+
+    async def _check_promised(self, place: Slot, group: str, own: Charge, deadline: Deadline) -> None:
+        """Raise Busy where a workload of another group is to name a claim that no stored one names.
+
+        Of two that come at the same moment, each looks once more when its own reservation is stored. So at least one
+        sees the other. Raises ApiError, Unreachable.
+        """
+
+        def awaited_by(entry: Reservation) -> Slot | None:
+            return entry.pending_write if entry.slot == place and entry.pending_write != own.awaited_slot else None
+
+        if (awaited := await self._awaited(awaited_by, deadline, group)) is not None:
+            raise Busy(_promised(_of_claim(place), awaited))
 
     async def pending_write(self, reference: Reference, deadline: Deadline, except_group: str = "") -> Slot | None:
         """Return a workload that another group than `except_group` let name a claim, or any template.
@@ -114,7 +132,7 @@ class SharedClaims:
         if reference[:2] == POD_GROUP:
             return None
         *_, namespace, name = reference
-        place, now = Slot(CLAIMS, namespace, name), self._now()
+        place = Slot(CLAIMS, namespace, name)
 
         def awaited_by(entry: Reservation) -> Slot | None:
             if reference[:2] == CLAIM:
@@ -122,7 +140,14 @@ class SharedClaims:
             is_there = entry.slot.namespace == namespace
             return entry.awaited_slot if is_there and entry.may_name_template(name) else None
 
-        groups, _ = await self._context.client.list(GROUPS, timeout=deadline.seconds_left())
+        return await self._awaited(awaited_by, deadline, except_group)
+
+    async def _awaited(
+        self, awaited_by: Callable[[Reservation], Slot | None], deadline: Deadline, except_group: str
+    ) -> Slot | None:
+        """Return a workload that is awaited by the reservations of other groups. Raises ApiError, Unreachable."""
+        groups, _ = await self._context.lists.of(GROUPS, deadline)
+        now = self._now()
         awaited = [
             writing
             for group in groups
@@ -140,7 +165,11 @@ def claim_context(claim: Object, lookup: Lookup, config: CountingConfig) -> Clai
 
 def claim_busy(where: str, awaited: Slot) -> Denied:
     """Refuse for now a write that would take a claim or template from a workload whose write is under way."""
-    return Denied(Reason.BUSY, f"{where} was promised to {awaited} a moment ago: try again")
+    return Denied(Reason.BUSY, _promised(where, awaited))
+
+
+def _promised(where: str, awaited: Slot) -> str:
+    return f"{where} was promised to {awaited} a moment ago: try again"
 
 
 def _reference(place: Slot) -> Reference:

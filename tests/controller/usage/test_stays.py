@@ -26,6 +26,7 @@ from controller.manager import Controller
 from tests.controller.conftest import Books
 from tests.controller.test_ownership_rules import DAY, Team
 from tests.controller.usage.test_excess import reference
+from tests.support.at_rest import at_rest
 from tests.support.cluster import eventually
 from tests.support.language import entry
 from tests.support.objects import (
@@ -816,6 +817,34 @@ async def test_pods_that_are_deleted_by_force_are_charged_once_when_their_worklo
         await team.move("vision")
         await team.holds_still(nlp="5", vision="0")
         assert team.least >= 5
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_orphans_of_what_moved_are_charged_at_once_when_they_are_deleted_by_force(
+    books: Books, is_settled: bool
+) -> None:
+    """Whoever pays for what their node runs on is counted again, with no recount in sight."""
+    async with movers(books, recount_interval=300.0) as (team, _):
+        made = {**deployment("web", "nlp", 3), "kind": "ReplicaSet"}
+        below = await books.create(made)
+        await team.observe(REPLICASETS, "web")
+        pods = await team.pods("old", below, 3, terminationGracePeriodSeconds=DAY)
+        await team.holds(nlp="3", vision="0")
+        await at_rest()
+        await team.move("vision", kind=REPLICASETS)
+        if is_settled:
+            await team.holds(nlp="0", vision="3")
+            await at_rest()
+        path = REPLICASETS.path("default", "web")
+        await books.client.request("DELETE", path, body=orjson.dumps({"propagationPolicy": "Orphan"}))
+        for name in pods:
+            await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
+        await books.client.patch(REPLICASETS, "web", {"metadata": {"finalizers": None}}, namespace="default")
+        for name in pods:
+            await books.remove({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}})
+        await at_rest()
+        found = {name: (await books.read(name)).status.used for name in ("nlp", "vision")}
+        assert sum(int((used or {})[CPU]) for used in found.values()) == 3, found
 
 
 async def test_what_is_left_is_charged_under_the_models_of_its_payer(books: Books) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +114,31 @@ async def test_a_claim_that_another_groups_workload_names_is_refused(api: Api, h
     assert message(response) == "Deployment default/b: ResourceClaim 's' is charged to group vision, not to nlp"
     assert (await hooks.update(first, of(first, "nlp")))["allowed"]
     assert {e.slot for e in await api.entries("nlp")} == {PLACE, slot("deployments.apps/default/a")}
+
+
+async def test_a_claim_that_another_groups_workload_is_about_to_name_is_refused_for_now(api: Api, hooks: Hooks) -> None:
+    """Its write is not stored yet, and may never be."""
+    for group in ("nlp", "vision"):
+        await api.group(group, cpu="10", gpu="4")
+    await shared(api)
+    assert (await hooks.create(user("a")))["allowed"]
+    answer = await hooks.create(user("b", "vision"))
+    assert answer["status"]["code"] == 429
+    assert "ResourceClaim default/s was promised to deployments.apps/default/a a moment ago" in message(answer)
+    assert await api.entries("vision") == []
+    # A workload that moves has its own promise in the group that it leaves.
+    first = await api.client.create(DEPLOYMENTS, user("a"))
+    assert (await hooks.update(first, of(first, "vision")))["allowed"]
+
+
+async def test_of_two_groups_that_come_for_a_claim_at_the_same_moment_one_gets_it_at_most(
+    api: Api, hooks: Hooks
+) -> None:
+    for group in ("nlp", "vision"):
+        await api.group(group, cpu="10", gpu="4")
+    await shared(api)
+    answers = await asyncio.gather(hooks.create(user("a")), hooks.create(user("b", "vision")))
+    assert sum(answer["allowed"] for answer in answers) <= 1
 
 
 async def test_a_claim_that_names_a_group_is_charged_to_it_from_then_on(api: Api, hooks: Hooks) -> None:
