@@ -305,13 +305,7 @@ class Cluster:
             self.moved_pods.arrive(new.uid, new.revision, keeper["metadata"]["uid"] if keeper is not None else named)
         seen = [pod.plain() if pod is not None else None for pod in (old, new)]
         if old is not None and new is None:
-            # Its workload may have moved, and nobody has decided yet what stays.
-            group = "" if old.uid in self.unpaid else self.moved_pods.of(old.uid)
-            place = self.moved_pods.made_at(old.uid)
-            if (paid := self.ownership.paid(old.plain())) is not None:
-                group, place = paid.group if group is None else group, place or paid.place
-            if group is not None:
-                self.vanished.charge(old, group, place or place_of(old.plain()))
+            self._charge_vanished(old)
             self.moved_pods.forget(old.uid)
             self.unpaid.discard(old.uid)
         if _ties(old) != _ties(new):
@@ -335,6 +329,21 @@ class Cluster:
             if old is None or pays is not None:
                 self._enqueue(group, REPLACED if _starts_to_end(old, new) else UNHURRIED)
             else:
+                self._enqueue(group, 0.0)
+
+    def _charge_vanished(self, pod: Pod) -> None:
+        """Charge a pod that its node may run on with to the group that paid for it, and enqueue that. "" is none."""
+        paid, known = self.ownership.paid(pod.plain()), self.payers.get(pod.uid)
+        group, place = (paid.group, paid.place) if paid is not None else (None, place_of(pod.plain()))
+        if pod.uid in self.unpaid:
+            group = ""
+        elif known is None or known.gone is None:
+            # Its workload may have moved, and nobody has decided yet what stays.
+            group = self.moved_pods.of(pod.uid) or group
+            place = self.moved_pods.made_at(pod.uid) or place
+        if group is not None and self.vanished.end_of(pod) is not None:
+            self.vanished.charge(pod, group, place)
+            if group:
                 self._enqueue(group, 0.0)
 
     def claim_changed(self, old: Object | None, new: Object | None) -> None:
