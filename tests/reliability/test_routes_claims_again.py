@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
@@ -31,6 +31,7 @@ from tests.support.objects import (
     claim_template,
     claiming,
     device_class,
+    group,
     sharing,
 )
 from tests.support.tenant import STATEFULSETS, Tenant
@@ -273,3 +274,35 @@ async def test_a_claim_of_ones_own_comes_in_place_of_a_pods(tenant: Tenant, clus
     for name in ("p", "q"):
         await attempt(tenant.patch(PODS, name, {"spec": {"schedulingGates": []}}))
     await fits(tenant)
+
+
+async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, client: KubeClient) -> None:
+    """One of them is admitted at most, so nobody pays for the devices of both when the other goes."""
+    other = f"{tenant.name}-other"
+    await client.create(GROUPS, group(other, gpu=str(HARD)))
+
+    async def amounts() -> list[int]:
+        groups = [await client.get(GROUPS, name) for name in (tenant.name, other)]
+        return [int((each.get("status", {}).get("used") or {}).get(GPU, -1)) for each in groups]
+
+    async def are_counted() -> bool:
+        return await amounts() == [0, 0]
+
+    await eventually(are_counted, 30, "both groups are counted")
+    for turn in range(4):
+        await tenant.create(CLAIMS, claim(f"c{turn}", 2, namespace=tenant.name))
+        users = [
+            sharing(web(tenant, 1, name=f"{who}{turn}", app=f"{who}{turn}", label=label), f"c{turn}")
+            for who, label in (("a", tenant.name), ("b", other))
+        ]
+        refused = await asyncio.gather(*(attempt(tenant.create(DEPLOYMENTS, each)) for each in users))
+        assert refused.count(None) <= 1, turn
+        if refused[0] is None:
+            await asyncio.sleep(1)
+            await tenant.delete(DEPLOYMENTS, f"a{turn}")
+        # What is refused may keep its reservation for a while, and the next turn may find no room.
+        await eventually(lambda: is_paid(tenant, amounts), 10, "all devices are paid for")
+
+
+async def is_paid(tenant: Tenant, amounts: Callable[[], Awaitable[list[int]]]) -> bool:
+    return await held(tenant) <= sum(await amounts())

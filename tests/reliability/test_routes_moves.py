@@ -361,6 +361,46 @@ async def test_what_moved_is_deleted_at_once(tenant: Tenant, both: LivePods, oth
     await both.settled()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_what_moved_is_orphaned_at_once(
+    tenant: Tenant, both: LivePods, other: str, times: int, seconds: float
+) -> None:
+    """The group that it is in then pays, whether anybody counted it there or not."""
+    await tenant.create(DEPLOYMENTS, web(tenant, 2))
+    await tenant.running(2)
+    await use(tenant, **{tenant.name: "2", other: "0"})
+    groups = tenant.name, other
+    for number in range(1, times + 1):
+        assert await move(tenant, DEPLOYMENTS, groups[number % 2]) is None
+    await asyncio.sleep(seconds)
+    await tenant.delete(DEPLOYMENTS, "web", "Orphan")
+    await gone(tenant, DEPLOYMENTS, "web")
+    to, left = groups[times % 2], groups[1 - times % 2]
+    await use(tenant, **{to: "2", left: "0"})
+    await for_a_while(lambda: is_used(tenant, left, "2"))
+    await fit(tenant, other, both)
+    await use(tenant, **{to: "2", left: "0"})
+
+
+@pytest.mark.parametrize("resource", [REPLICATION_CONTROLLERS, STATEFULSETS, REPLICASETS], ids=lambda each: each.kind)
+async def test_orphans_of_what_moved_are_deleted_by_force(
+    tenant: Tenant, both: LivePods, other: str, resource: Resource
+) -> None:
+    """Their nodes may run them for a day, and the group that they were left in pays for that."""
+    await tenant.create(resource, of_kind(resource, web(tenant, 3, slow=True)))
+    await tenant.running(3)
+    assert await move(tenant, resource, other) is None
+    await use(tenant, **{tenant.name: "0", other: "3"})
+    await tenant.delete(resource, "web", "Orphan")
+    await gone(tenant, resource, "web")
+    await asyncio.sleep(2)
+    for each in await tenant.pods():
+        await tenant.delete(PODS, each["metadata"]["name"], grace=0)
+    await use(tenant, **{tenant.name: "0", other: "3"})
+    await fit(tenant, other, both)
+
+
 @pytest.mark.parametrize("resource", [REPLICATION_CONTROLLERS, REPLICASETS, STATEFULSETS], ids=lambda each: each.kind)
 async def test_a_template_shrinks_and_the_workload_moves(
     tenant: Tenant, both: LivePods, other: str, resource: Resource
