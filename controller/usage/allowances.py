@@ -314,10 +314,8 @@ class Allowances:
             since = self._lost.setdefault(key, self._clock())
             if key in self._over or self._clock() - since < LIFETIME / 1000:
                 continue
-            over, informers = since + LIFETIME / 1000, self._cluster.informers.all
-            upto = await self._shown.until(
-                "all", informers, partial(self._client.revision, LEASES, self._namespace), over
-            )
+            over, revision = since + LIFETIME / 1000, partial(self._client.revision, LEASES, self._namespace)
+            upto = await self._shown.until("all", self._cluster.informers.all, revision, over)
             if upto is not None and over <= upto:
                 log.warning("allowance dropped whose notes cannot be read", group=group, journal=holder)
                 self._over.add(key)

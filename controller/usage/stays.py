@@ -57,7 +57,8 @@ class _Taken:
     """A workload that another group pays for, and the pods of this group that it has, by uid.
 
     Those that are `made` for this group may stay, and those that `stayed` have. `group` is "" for a workload that no
-    group pays for. `asks` is False for that, and where the group does not exist: there is no demand then.
+    group pays for. `asks` is False for that, for a pod that a workload has left, and where the group does not exist:
+    there is no demand then.
     """
 
     adapter: Adapter
@@ -342,9 +343,10 @@ class Stays:
             return None
         taken = found.get(workload["metadata"]["uid"])
         if taken is None:
+            left = ownership.let_go(workload)
             asks = group is not None and self._cluster.groups.cached(group) is not None
-            counted = as_left(workload, ownership.let_go(workload))
-            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, counted, group or "", asks)
+            asks = asks and (left is None or workload is not plain)
+            taken = found[workload["metadata"]["uid"]] = _Taken(adapter, as_left(workload, left), group or "", asks)
         return taken
 
     def _group_of(self, pod: Pod) -> str | None:

@@ -332,7 +332,9 @@ class Cluster:
                 self._enqueue(group, 0.0)
 
     def _charge_vanished(self, pod: Pod) -> None:
-        """Charge a pod that its node may run on with to the group that paid for it, and enqueue that. "" is none."""
+        """Charge a pod that is gone, and that its node may still run, to the group that paid for it; "" for none."""
+        if self.vanished.end_of(pod) is None:
+            return
         paid, known = self.ownership.paid(pod.plain()), self.payers.get(pod.uid)
         group, place = (paid.group, paid.place) if paid is not None else (None, place_of(pod.plain()))
         if pod.uid in self.unpaid:
@@ -341,7 +343,7 @@ class Cluster:
             # Its workload may have moved, and nobody has decided yet what stays.
             group = self.moved_pods.of(pod.uid) or group
             place = self.moved_pods.made_at(pod.uid) or place
-        if group is not None and self.vanished.end_of(pod) is not None:
+        if group is not None:
             self.vanished.charge(pod, group, place)
             if group:
                 self._enqueue(group, 0.0)

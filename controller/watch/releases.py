@@ -297,7 +297,7 @@ class ReleaseTracker:
         """Remember who paid for an object until `now`: it is the last one, whatever other groups remember."""
         since, known = was.since or now, self._payers.get(uid)
         if known is not None:
-            since = max(since, known.since + (known.group != was.group))
+            since = max(since, known.since if known.group == was.group else known.since + 1)
         self._payers.remember(uid, Memory(was.group, was.place, since, now, was.models))
 
     def _give_up(self, uid: str, group: str) -> None:

@@ -146,7 +146,7 @@ class SharedClaims:
         self, awaited_by: Callable[[Reservation], Slot | None], deadline: Deadline, except_group: str
     ) -> Slot | None:
         """Return a workload that is awaited by the reservations of other groups. Raises ApiError, Unreachable."""
-        groups, _ = await self._context.lists.of(GROUPS, deadline)
+        groups, _ = await self._context.client.list(GROUPS, timeout=deadline.seconds_left())
         now = self._now()
         awaited = [
             writing
