@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bizrq.kube.client import KubeClient
+from bizrq.store.groups import GROUPS as STORED
 from tests.docs.test_docs import ROOT, blocks, page
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, eventually
 from tests.support.oracle import settled
 
 pytestmark = [
@@ -95,8 +96,14 @@ async def test_the_page_of_a_reader_says_what_happens(
     await settled(client, list(GROUPS))
     await follow(name, client, environment, tmp_path)
     await printed_by("kubectl delete deployment chat", environment)
-    for groups in ("speech nlp vision", "ai", "corp"):
-        await printed_by(f"kubectl delete bizrq {groups} --ignore-not-found --timeout=60s", environment)
+
+    async def gone() -> bool:
+        # A group whose pods are ending is not deleted yet.
+        for groups in ("speech nlp vision", "ai", "corp"):
+            await printed_by(f"kubectl delete bizrq {groups} --ignore-not-found --timeout=60s", environment)
+        return not any(found["metadata"]["name"] in GROUPS for found in (await client.list(STORED))[0])
+
+    await eventually(gone, 60, "the tree goes")
 
 
 @pytest.mark.parametrize("name", FROM_NOTHING)
