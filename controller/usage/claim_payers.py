@@ -34,12 +34,15 @@ class ClaimPayers:
         if known is None or known[1] != group:
             self._enqueue_users(users, group)
 
-    def drop(self, uid: str, claims: Iterable[Slot]) -> None:
-        """Record that a workload no longer names these claims."""
+    def drop(self, uid: str, claims: Iterable[Slot], group: str = "") -> None:
+        """Record that a workload no longer names these claims, or is no longer counted in this `group`."""
         for claim in claims:
-            users = self._users[claim]
-            if (gone := users.pop(uid, None)) is not None:
-                self._enqueue_users(users, gone[1])
+            users = self._users.get(claim, {})
+            known = users.get(uid)
+            if known is None or group not in ("", known[1]):
+                continue
+            del users[uid]
+            self._enqueue_users(users, known[1])
             if not users:
                 del self._users[claim]
 

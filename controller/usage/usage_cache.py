@@ -338,6 +338,7 @@ class UsageCache:
         if line is not None and (line.makers or self._cluster.informers.pod(uid) is not None):
             account.departed[uid] = line
         account.drop(uid)
+        self._costs.leave(group, uid)
         if not (account.usages or account.due) and self._cluster.groups.cached(group) is None:
             # Labels may name groups that never existed.
             self._groups.pop(group, None)

@@ -178,6 +178,11 @@ class WorkloadCosts:
             memory.pop(uid, None)
         self._claim_payers.drop(uid, known.shared if known is not None else ())
 
+    def leave(self, group: str, uid: str) -> None:
+        """Record that a group counts a workload no longer: it names no claims there."""
+        known = self._counted.get(uid)
+        self._claim_payers.drop(uid, known.shared if known is not None else (), group)
+
     def _is_stored(self, uid: str, version: str) -> bool:
         """Return True if this is the version of the object that is stored now."""
         obj = self._cluster.placements.stored(uid)

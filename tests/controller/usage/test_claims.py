@@ -14,6 +14,7 @@ from tests.support.objects import (
     CLAIMS,
     DEPLOYMENTS,
     PODS,
+    REPLICASETS,
     Object,
     claim,
     claim_template,
@@ -45,6 +46,7 @@ POD_GROUPS: Object = {
         ],
     },
 }
+GPU = "requests.nvidia.com/gpu"
 PLACE = "resourceclaims.resource.k8s.io/default/s"
 
 
@@ -103,6 +105,27 @@ async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) 
         await books.uses("nlp", gpu="0")
 
 
+async def test_what_a_workload_adopts_pays_for_no_claim_any_more(books: Books) -> None:
+    """A ReplicaSet that was left and adopted again is older than the Deployment that moves with it."""
+    async with books.controller():
+        for group in ("nlp", "vision"):
+            await books.group(group, gpu="9")
+        await shared(books)
+        alone = {**user("a", "nlp"), "kind": "ReplicaSet"}
+        alone["metadata"]["labels"] = {LABEL: "nlp", **alone["spec"]["selector"]["matchLabels"]}
+        await books.create(alone)
+        await books.uses("nlp", gpu="4")
+        books.box.clock.advance(5)
+        made = await books.create(user("b"))
+        change = {"metadata": {"ownerReferences": [reference(made)], "labels": {LABEL: None}}}
+        await books.client.patch(REPLICASETS, "a", change, namespace="default")
+        await books.uses("nlp", gpu="4")
+        await books.holds_still("nlp", lambda g: g.status.used == {GPU: "4"})
+        await books.client.patch(DEPLOYMENTS, "b", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.uses("vision", gpu="4")
+        await books.uses("nlp", gpu="0")
+
+
 async def test_who_is_left_pays_at_once(books: Books) -> None:
     """Nothing else makes a recount of the other group due."""
     async with books.controller(recount_interval=300.0):
@@ -115,7 +138,7 @@ async def test_who_is_left_pays_at_once(books: Books) -> None:
         await books.create(user("b", "vision"))
         told = "deployments.apps/default/b uses " + PLACE
         await books.until("vision", lambda g: told in " ".join(c.message for c in g.status.conditions))
-        await at_rest()
+        await at_rest(really=True)
         await books.remove(first)
         await books.uses("vision", gpu="4")
 

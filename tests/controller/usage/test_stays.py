@@ -830,21 +830,21 @@ async def test_orphans_of_what_moved_are_charged_at_once_when_they_are_deleted_b
         await team.observe(REPLICASETS, "web")
         pods = await team.pods("old", below, 3, terminationGracePeriodSeconds=DAY)
         await team.holds(nlp="3", vision="0")
-        await at_rest()
+        await at_rest(really=True)
         await team.move("vision", kind=REPLICASETS)
         if is_settled:
             await team.holds(nlp="0", vision="3")
-            await at_rest()
+            await at_rest(really=True)
         path = REPLICASETS.path("default", "web")
         await books.client.request("DELETE", path, body=orjson.dumps({"propagationPolicy": "Orphan"}))
         for name in pods:
             await books.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, namespace="default")
         await books.client.patch(REPLICASETS, "web", {"metadata": {"finalizers": None}}, namespace="default")
         await team.holds(nlp="0", vision="3")
-        await at_rest()
+        await at_rest(really=True)
         for name in pods:
             await books.remove({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}})
-        await at_rest()
+        await at_rest(really=True)
         found = {name: (await books.read(name)).status.used for name in ("nlp", "vision")}
         assert found == {"nlp": {CPU: "0"}, "vision": {CPU: "3"}}
 
