@@ -161,7 +161,7 @@ class WorkloadCosts:
         if found.hold is not None:
             self._holds[uid] = found.hold
         cost = msgspec.structs.replace(self._with_finding(uid, found), version=version)
-        self._claim_payers.drop(uid, set(known.shared if known is not None else ()).difference(cost.shared))
+        self._claim_payers.drop(uid, set(self._claims_of(uid)).difference(cost.shared))
         self._counted[uid] = cost
         created = created_at(obj) or 0
         for claim in cost.shared:
@@ -173,15 +173,18 @@ class WorkloadCosts:
 
     def forget(self, uid: str) -> None:
         """Forget a workload that is gone."""
-        known = self._counted.pop(uid, None)
-        for memory in (self._last, self._holds, self._surplus_since):
+        self._claim_payers.drop(uid, self._claims_of(uid))
+        for memory in (self._counted, self._last, self._holds, self._surplus_since):
             memory.pop(uid, None)
-        self._claim_payers.drop(uid, known.shared if known is not None else ())
 
     def leave(self, group: str, uid: str) -> None:
         """Record that a group counts a workload no longer: it names no claims there."""
+        self._claim_payers.drop(uid, self._claims_of(uid), group)
+
+    def _claims_of(self, uid: str) -> Collection[Slot]:
+        """Return the shared claims that a workload named when it was last counted."""
         known = self._counted.get(uid)
-        self._claim_payers.drop(uid, known.shared if known is not None else (), group)
+        return known.shared.keys() if known is not None else ()
 
     def _is_stored(self, uid: str, version: str) -> bool:
         """Return True if this is the version of the object that is stored now."""

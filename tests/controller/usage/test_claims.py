@@ -61,6 +61,18 @@ def user(name: str, group: str = "nlp") -> Object:
     return sharing(deployment(name, group, 1), "s")
 
 
+async def two_groups(books: Books) -> None:
+    for group in ("nlp", "vision"):
+        await books.group(group, gpu="9")
+
+
+async def moves_with_its_claim(books: Books, name: str) -> None:
+    """Move a Deployment from nlp to vision: its claim of four devices is charged there alone."""
+    await books.client.patch(DEPLOYMENTS, name, {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+    await books.uses("vision", gpu="4")
+    await books.uses("nlp", gpu="0")
+
+
 async def test_a_claim_is_counted_once_for_all_who_name_it_and_goes_with_the_last(books: Books) -> None:
     async with books.controller():
         await books.group("nlp", cpu="9", gpu="9")
@@ -76,8 +88,7 @@ async def test_a_claim_is_counted_once_for_all_who_name_it_and_goes_with_the_las
 async def test_a_claim_that_names_a_group_is_counted_as_long_as_it_stands(books: Books) -> None:
     """A claim moves with its own label; without one, with the oldest workload that names it."""
     async with books.controller():
-        await books.group("nlp", gpu="9")
-        await books.group("vision", gpu="9")
+        await two_groups(books)
         made = await shared(books, group="nlp")
         await books.uses("nlp", gpu="4")
         await books.client.patch(CLAIMS, "s", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
@@ -90,8 +101,7 @@ async def test_a_claim_that_names_a_group_is_counted_as_long_as_it_stands(books:
 async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) -> None:
     """Both were admitted at the same moment. When the first is deleted, the other's group pays."""
     async with books.controller():
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await shared(books)
         first = await books.create(user("a"))
         await books.uses("nlp", gpu="4")
@@ -108,8 +118,7 @@ async def test_of_two_groups_the_first_pays_and_the_other_is_told(books: Books) 
 async def test_what_a_workload_adopts_pays_for_no_claim_any_more(books: Books) -> None:
     """A ReplicaSet that was left and adopted again is older than the Deployment that moves with it."""
     async with books.controller():
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await shared(books)
         alone = {**user("a", "nlp"), "kind": "ReplicaSet"}
         alone["metadata"]["labels"] = {LABEL: "nlp", **alone["spec"]["selector"]["matchLabels"]}
@@ -121,16 +130,13 @@ async def test_what_a_workload_adopts_pays_for_no_claim_any_more(books: Books) -
         await books.client.patch(REPLICASETS, "a", change, namespace="default")
         await books.uses("nlp", gpu="4")
         await books.holds_still("nlp", lambda g: g.status.used == {GPU: "4"})
-        await books.client.patch(DEPLOYMENTS, "b", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
-        await books.uses("vision", gpu="4")
-        await books.uses("nlp", gpu="0")
+        await moves_with_its_claim(books, "b")
 
 
 async def test_who_is_left_pays_at_once(books: Books) -> None:
     """Nothing else makes a recount of the other group due."""
     async with books.controller(recount_interval=300.0):
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await shared(books)
         first = await books.create(user("a"))
         await books.uses("nlp", gpu="4")
@@ -195,22 +201,18 @@ async def test_the_claim_of_pods_that_outlive_their_job_is_still_theirs(books: B
 
 async def test_a_claim_comes_along_with_the_workload_that_moves(books: Books) -> None:
     async with books.controller():
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await shared(books)
         await books.create(user("a"))
         await books.uses("nlp", gpu="4")
-        await books.client.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
-        await books.uses("vision", gpu="4")
-        await books.uses("nlp", gpu="0")
+        await moves_with_its_claim(books, "a")
 
 
 async def test_the_claim_of_a_pod_group_comes_along_with_the_pods_that_share_it(books: Books) -> None:
     """No pod stays for it with the group that is left: none of them has a claim of its own."""
     await books.box.install([POD_GROUPS])
     async with books.controller():
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await books.create(device_class("gpu"))
         await books.create(claim_template("t", 4))
         member = claiming(deployment("a", "nlp", 2), "t")
@@ -229,16 +231,13 @@ async def test_the_claim_of_a_pod_group_comes_along_with_the_pods_that_share_it(
         for name in ("p", "q"):
             await books.pod(name, below, gpu=0, **shares)
         await books.uses("nlp", gpu="4")
-        await books.client.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
-        await books.uses("vision", gpu="4")
-        await books.uses("nlp", gpu="0")
+        await moves_with_its_claim(books, "a")
 
 
 async def test_a_pod_is_not_older_than_what_was_created_in_the_same_second(books: Books) -> None:
     """The first by name pays, whatever the order in which both are seen."""
     async with books.controller():
-        for group in ("nlp", "vision"):
-            await books.group(group, gpu="9")
+        await two_groups(books)
         await shared(books)
         spec = {**template("1")["spec"], "resourceClaims": [{"name": "devices", "resourceClaimName": "s"}]}
         metadata = {"name": "p", "namespace": "default", "labels": {LABEL: "vision"}}
