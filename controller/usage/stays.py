@@ -7,6 +7,7 @@ held of a deleted workload is decided in `departures`. This file writes nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -110,12 +111,14 @@ class Stays:
         self._over: dict[str, set[_Write]] = {}
         #: The makers of pods that left a group, until a status without them is stored.
         self._settled: dict[str, set[str]] = {}
+        #: By group, the uids of what may change before the pods that stayed go to another group.
+        self._awaited: dict[str, frozenset[str]] = {}
         #: The groups of which it is not decided yet what stays.
         self._undecided: set[str] = set()
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
-        for known in (self._departures, self._held, self._counted, self._over, self._settled):
+        for known in (self._departures, self._held, self._counted, self._over, self._settled, self._awaited):
             known.pop(group, None)
         self._undecided.discard(group)
 
@@ -144,6 +147,13 @@ class Stays:
     def take_settled(self, group: str) -> Collection[str]:
         """Return the uids of the makers of pods that left the group since the last call."""
         return self._settled.pop(group, ())
+
+    def awaits(self, group: str) -> Collection[str]:
+        """Return the uids of what may change before the pods that stayed with the group go to another.
+
+        That is what has them, its other pods, and the other group, of which a reservation may end.
+        """
+        return self._awaited.get(group, ())
 
     async def settle(
         self, name: str, cache: UsageCache, states: Callable[[GroupObject], Iterable[tuple[Reservation, WriteState]]]
@@ -372,6 +382,7 @@ class Stays:
     ) -> bool:
         """Decide. `states` are the reservations with what is known of their writes."""
         name, payers = group.name, self._cluster.payers
+        self._awaited[name] = frozenset(itertools.chain.from_iterable(map(self._awaited_for, taken)))
         over = (entry for entry, state in states if state.is_over)
         room = self._room(group, usage, total(entry.extra for entry in over if entry.uid in self._departures[name]))
         changed: set[str] = set()
@@ -393,6 +404,15 @@ class Stays:
         if changed:
             self._cluster.pods_stayed(changed, {name, *(each.group for each in taken if each.group)})
         return bool(changed)
+
+    def _awaited_for(self, taken: _Taken) -> Iterator[str]:
+        """Yield the uids of what may change before another group pays for pods that stayed with this one."""
+        if not (taken.asks and taken.stayed):
+            return
+        yield taken.uid
+        yield from (pod.uid for pod in self._cluster.descendants.pods_of(taken.workload))
+        if (group := self._cluster.groups.cached(taken.group)) is not None:
+            yield group.metadata.uid
 
     def _give(self, name: str, taken: _Taken, covered: Set[str], changed: set[str]) -> Resources:
         """Give the other group the pods that its demand pays for. Return what those cost that stayed until now.

@@ -1,7 +1,8 @@
-"""The objects whose writes reservations await, and the groups that have these reservations.
+"""The objects of which a group awaits a change, though no cost of its own may follow from that.
 
-This file alone knows that. A reservation may end with a change from which no cost follows: where a status was written
-between review and write, the API server reviews the write again, and the version that it was decided on is gone.
+This file alone knows which these are. A reservation may end with any change of its object: where a status was written
+between review and write, the API server reviews the write again, and the version that it was decided on is gone. A pod
+that stays with a group goes to another one as soon as the demand there pays for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 
-class AwaitedWrites:
+class AwaitedChanges:
     """The groups to recount when an object changes, whatever changes of it; as the last recount of each left them."""
 
     def __init__(self) -> None:
@@ -17,11 +18,11 @@ class AwaitedWrites:
         self._uids: dict[str, frozenset[str]] = {}
 
     def groups_of(self, uid: str) -> Collection[str]:
-        """Return the groups with a reservation that awaits a write of this object."""
+        """Return the groups that await a change of this object."""
         return tuple(self._groups.get(uid, ()))
 
     def replace(self, group: str, uids: Iterable[str]) -> None:
-        """Replace the objects that a group's reservations await."""
+        """Replace the objects of which a group awaits a change."""
         before, now = self._uids.pop(group, frozenset()), frozenset(uids)
         if now:
             self._uids[group] = now

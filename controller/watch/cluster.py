@@ -22,7 +22,7 @@ from bizrq.workloads.owners import controller_of
 from bizrq.workloads.ownership.memory import Memory
 from bizrq.workloads.ownership.observation import has_observed
 from bizrq.workloads.ownership.payers import PayerReason, anywhere, paid_by, place_of
-from controller.watch.awaited import AwaitedWrites
+from controller.watch.awaited import AwaitedChanges
 from controller.watch.deletions import Deletions
 from controller.watch.descendants import Descendants
 from controller.watch.ignored import IgnoredLabels
@@ -105,7 +105,7 @@ class Cluster:
         self.counted_groups = CountedGroups(self.dirty.referrers)
         self.informers = Informers(client, registry, self, self.dirty, annotations)
         #: Replaced by each recount at the moment of its snapshot.
-        self.awaited = AwaitedWrites()
+        self.awaited = AwaitedChanges()
         self.groups = self.informers.groups
         self.resolver = self.informers.resolver
         self.payers = RememberedPayers(client, self._payers_changed)
@@ -271,7 +271,7 @@ class Cluster:
         return next((memory.group for uid in uids if _pays(memory := self.payers.get(uid))), left)
 
     def _enqueue_awaiting(self, old: Kept | None, new: Kept | None) -> None:
-        """Enqueue the groups with a reservation that awaits a write of this object: any change may end it."""
+        """Enqueue the groups that await a change of this object, whatever changes of it."""
         for uid in {uid_of(kept) for kept in (old, new) if kept is not None}:
             for group in self.awaited.groups_of(uid):
                 self._enqueue(group, UNHURRIED)

@@ -911,6 +911,22 @@ async def test_a_demand_pays_for_pods_once_its_controller_has_observed_it(books:
         assert team.least >= 5
 
 
+async def test_the_group_that_was_left_is_counted_once_a_pod_ends_beside_the_one_that_stayed(books: Books) -> None:
+    """It was moved amid a rolling update. Nothing of that group changes then, and the next recount is far away."""
+    async with movers(books, recount_interval=300.0) as (team, _):
+        await team.deployment(4)
+        below = await team.change(REPLICASETS, "web-1", replicas=4)
+        old = await team.pods("old", below, 5)
+        await team.uses("5")
+        await team.move("vision")
+        await team.holds(nlp="1", vision="4")
+        await at_rest(really=True)
+        await team.delete(old[0])
+        await team.stop(old[0])
+        await team.holds(nlp="0", vision="4")
+        assert team.least >= 4
+
+
 async def test_pods_of_one_second_that_end_stay_before_those_that_are_new(books: Books) -> None:
     """Their ages do not tell them apart, and the new group's demand will pay for the new ones."""
     held = Held("nlp")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from controller.watch.awaited import AwaitedWrites
+from controller.watch.awaited import AwaitedChanges
 
 
 def test_an_object_is_awaited_by_the_groups_whose_last_recount_said_so() -> None:
-    awaited = AwaitedWrites()
+    awaited = AwaitedChanges()
     awaited.replace("nlp", ["a", "b"])
     awaited.replace("vision", ["b"])
     assert sorted(awaited.groups_of("b")) == ["nlp", "vision"]
@@ -17,7 +17,7 @@ def test_an_object_is_awaited_by_the_groups_whose_last_recount_said_so() -> None
 
 
 def test_nothing_is_kept_of_what_nobody_awaits() -> None:
-    awaited = AwaitedWrites()
+    awaited = AwaitedChanges()
     awaited.replace("nlp", ["a"])
     awaited.replace("nlp", ())
     awaited.replace("gone", ())
