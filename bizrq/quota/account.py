@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from bizrq.quota.reservation import Reservation, in_order, merge_extra, slot_extra
+from bizrq.quota.reservation import Reservation, Write, in_order, merge_extra, slot_extra
 from bizrq.units.names import Catalog, base_and_model, is_cash, metered_resource
 from bizrq.units.resources import Limits, Resources
 from bizrq.units.slot import Slot
@@ -43,7 +43,7 @@ _NO_HOURS = AccountHours()
 
 
 class Account:
-    """A running copy of one group's account. `decide` reads it, `reserve` changes it.
+    """A running copy of one group's account. `decide` reads it, `reserve` and `take_back` change it.
 
     `used` is as published: a name of `hard` that it lacks is unknown, not zero.
     """
@@ -163,6 +163,16 @@ class Account:
         joins = len(entries) > len(self.reservations_of(entry.slot))
         # A thousand creates of one name share a slot: to add one must not read them all.
         self._set(entry.slot, entries, merge_extra(self.extra_of(entry.slot), entry) if joins else slot_extra(entries))
+
+    def take_back(self, write: Write) -> bool:
+        """Drop the reservation of a write that is refused; False where there is none."""
+        slot = write[0]
+        before = self.reservations_of(slot)
+        entries = tuple(entry for entry in before if entry.write != write)
+        if len(entries) == len(before):
+            return False
+        self._set(slot, entries, slot_extra(entries))
+        return True
 
     def _set(self, slot: Slot, entries: tuple[Reservation, ...], extra: Resources) -> None:
         old = self._by_slot.get(slot, ())

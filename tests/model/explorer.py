@@ -2,9 +2,10 @@
 
 A world is a value: what is stored, what the groups' statuses say, what each controller has seen so far, and how far
 each request is. `steps` lists what can happen next, each as atomic as the API server makes it: a webhook stores a
-reservation, a write is stored, fails or is refused elsewhere, a controller's watches move on, a controller publishes.
-What a webhook decides and what a controller publishes comes from `Rules`, which asks `decide` and `recount`; a wrong
-short cut is another `Rules`, or a patch of the code, and has to be found broken by the same exploration.
+reservation or takes it back, a write is stored, fails or is refused elsewhere, a controller's watches move on, a
+controller publishes. What a webhook decides and what a controller publishes comes from `Rules`, which asks `decide` and
+`recount`; a wrong short cut is another `Rules`, or a patch of the code, and has to be found broken by the same
+exploration.
 
 Time is not in it: an entry may expire as soon as the writes it was made for can no longer be stored.
 """
@@ -143,6 +144,8 @@ class Scenario:
     controllers: int = 1
     kinds_apart: bool = False
     lost_replies: bool = False
+    #: Whether webhooks refuse what they have reserved for already, as where that shows who else does.
+    takes_back: bool = False
     refers: Mapping[str, str] = field(default_factory=dict)
     requests: tuple[Request, ...] = field(init=False)
     hard: Mapping[str, Amounts] = field(init=False)
@@ -173,6 +176,8 @@ class Rules:
 
     #: Whether a webhook reads again, once its promise is stored, what it has counted from.
     looks_again = True
+    #: Of which requests a webhook takes the promise back when it refuses them.
+    takes_back: Sequence[str] = ("create",)
     #: Whether what refers to a template leaves a promise in the group that it moves away from, too.
     marks_moves = True
 
@@ -273,6 +278,8 @@ def request_steps(world: World, scenario: Scenario, rules: Rules, number: int) -
         yield from _look_again(world, number, progress)
     elif progress.phase == "allowed":
         yield from _write(world, number, progress)
+        if scenario.takes_back and request.verb in rules.takes_back:
+            yield from _take_back(world, scenario, number, progress)
 
 
 def _ask(world: World, scenario: Scenario, rules: Rules, number: int, request: Request) -> Iterator[tuple[str, World]]:
@@ -411,6 +418,19 @@ def _look_again(world: World, number: int, progress: Progress) -> Iterator[tuple
         )
     else:
         yield f"{number} finds another {place.name}", again(world, number, "new")
+
+
+def _take_back(world: World, scenario: Scenario, number: int, progress: Progress) -> Iterator[tuple[str, World]]:
+    """A webhook refuses what it has stored a promise for, and takes that back. It may decide it anew."""
+    after = world
+    for promise in progress.promises:
+        found = group_of(after, scenario, promise.group)
+        if found is None:
+            continue
+        kept = tuple(e for e in found[1].entries if Promise.of(promise.group, parse_reservation(e)) != promise)
+        after = with_status(after, promise.group, found[1]._replace(entries=kept))
+    for phase in ("new", "done"):
+        yield f"{number} is refused by its webhook, which takes its promise back: {phase}", again(after, number, phase)
 
 
 def change_of(

@@ -41,6 +41,12 @@ SCENARIOS = {
     "lost replies": Scenario(
         ONE, ["create A cpu=2 in g", "update A cpu=6", "update A cpu=3", "create B cpu=6 in g"], lost_replies=True
     ),
+    "a promise is taken back": Scenario(
+        ONE, ["create A cpu=6 in g", "create A cpu=5 in g", "create B cpu=6 in g", "delete A"], takes_back=True
+    ),
+    "promises of updates are taken back": Scenario(
+        ONE, ["create A cpu=2 in g", "update A cpu=6", "update A cpu=5", "create B cpu=4 in g"], takes_back=True
+    ),
     "a move": Scenario(TWO, ["create A cpu=6 in g", "move A to h", "create B cpu=6 in g", "create C cpu=6 in h"]),
     "a move and back": Scenario(TWO, ["create A cpu=6 in g", "move A to h", "move A to g", "create B cpu=6 in g"]),
     "a move while it grows": Scenario(
@@ -204,6 +210,12 @@ class AlreadyReservedNothingToWrite(Rules):
         return (status, None) if granted is not None and granted[0] == status else granted
 
 
+class TakeBackWhatOthersShare(Rules):
+    """Updates of one object from one generation share a promise, and one of them may be stored."""
+
+    takes_back = ("create", "update")
+
+
 class NoCountedAt(Rules):
     minds_counted_at = False
 
@@ -228,6 +240,7 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (DropWhatHasExpired, "two creates"),
     (AgreeByLooksAlone, "two controllers"),
     (AlreadyReservedNothingToWrite, "lost replies"),
+    (TakeBackWhatOthersShare, "promises of updates are taken back"),
     (NoCountedAt, "two controllers"),
     (NoCountedAt, "two controllers, a child is lowered"),
     (NoCountedAt, "two controllers, a move"),

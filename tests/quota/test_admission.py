@@ -380,6 +380,16 @@ def test_decide_leaves_the_account_unchanged_and_reserve_changes_it() -> None:
     assert group.taken("limits.cpu") == 6 * 10**9
 
 
+def test_what_is_taken_back_leaves_the_account_as_it_was() -> None:
+    other = entry("api", "cpu=2")
+    group = account("nlp cpu=30", "cpu=1", [other])
+    reservation = granted(decide(group, create("web", "cpu=3"), NOW))
+    group.reserve(reservation)
+    assert (group.taken("limits.cpu"), len(group.reservations)) == (6 * 10**9, 2)
+    assert [group.take_back(reservation.write) for _ in range(2)] == [True, False]
+    assert (group.taken("limits.cpu"), group.reservations) == (3 * 10**9, [other])
+
+
 def test_a_running_copy_of_the_account_rejects_the_charge_that_no_longer_fits() -> None:
     group = account("nlp cpu=10")
     for name in ("a", "b"):

@@ -44,8 +44,9 @@ class Charger:
         Growth is decided on current objects: what was counted from a watch that is behind is counted again.
         `count_again` is also called after the last reservation is stored, until it finds no new charge, and while
         another write has to be seen first. The API server, too, asks again where an update met another write; the first
-        try is under way then. A dry run is decided in the same way and stores nothing. Raises what `count_again`
-        raises, ApiError, Unreachable.
+        try is under way then. A create that is refused, or has to wait, takes back what was reserved for it: of two
+        that wait for each other, one goes on. A dry run is decided in the same way and stores nothing. Raises what
+        `count_again` raises, ApiError, Unreachable.
         """
         decide = self._reserver.decider(request)
         confirmed: set[Reference] = set()
@@ -54,7 +55,7 @@ class Charger:
             refused = await self._authorize_and_decide(request, counted.precheck, deadline, self._reserver.dry_run)
             if isinstance(refused, Denied):
                 return _attributed(refused, counted.precheck)
-        granted: set[tuple[object, ...]] = set()
+        granted: dict[tuple[object, ...], PendingCharge] = {}
 
         async def again() -> Counted:
             # What was current before a reservation was stored may not be any more.
@@ -63,11 +64,29 @@ class Charger:
 
         retries = BusyRetries(deadline)
         while True:
-            verdict = await self._charge_until_stable(request, counted, deadline, decide, again, granted)
-            busy = isinstance(verdict, Denied) and verdict.reason is Reason.BUSY
-            if not busy or not await retries.again():
+            try:
+                verdict = await self._charge_until_stable(request, counted, deadline, decide, again, granted)
+            except Exception:
+                # It cannot be counted any more, so it is refused.
+                await self._take_back(request, granted, deadline)
+                raise
+            if not isinstance(verdict, Denied):
+                return verdict
+            await self._take_back(request, granted, deadline)
+            if verdict.reason is not Reason.BUSY or not await retries.again():
                 return verdict
             counted = await again()
+
+    async def _take_back(
+        self, request: Request, granted: dict[tuple[object, ...], PendingCharge], deadline: Deadline
+    ) -> None:
+        """Take back what was reserved for a create, if there is time. Other writes may share their reservations."""
+        if request.operation != "CREATE" or request.dry_run:
+            return
+        for key, pending in list(granted.items()):
+            if pending.charge.resource_version is None:
+                await self._reserver.take_back(pending.group, pending.charge, deadline.at)
+                del granted[key]
 
     async def _current(
         self,
@@ -91,7 +110,7 @@ class Charger:
         deadline: Deadline,
         decide: Decide,
         count_again: Callable[[], Awaitable[Counted]],
-        granted: set[tuple[object, ...]],
+        granted: dict[tuple[object, ...], PendingCharge],
     ) -> Verdict:
         """Decide each charge; count again until every charge that is found is in `granted`."""
         while True:
@@ -112,7 +131,7 @@ class Charger:
                 if isinstance(verdict, Denied) and (verdict.reason in RETRYABLE or not pending.is_intent):
                     return _attributed(verdict, pending)
                 if not counted.is_final:
-                    granted.add(pending.key)
+                    granted[pending.key] = pending
             if counted.is_final:
                 return Granted()
             if counted.refers_anew:

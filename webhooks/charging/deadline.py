@@ -6,14 +6,15 @@ This file alone turns the moment by which a review must be answered into timeout
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 #: Seconds for which a write that has to see another write first is tried again.
 BUSY_SECONDS = 3.0
-#: Seconds between two such tries.
-BUSY_PAUSE = 0.1
+#: Seconds between two such tries, at random up to this: two that wait for each other should not meet again.
+BUSY_PAUSE = 0.2
 #: Seconds before the deadline in which nothing is tried again: the last answer says more than "out of time".
 ANSWER_MARGIN = 0.3
 #: Seconds that a request to the API server gets at least, so that it is not cut off as it begins.
@@ -49,5 +50,5 @@ class BusyRetries:
         """Pause and return True; return False at once where no time is left for another try."""
         if self._clock() + BUSY_PAUSE > self._until:
             return False
-        await asyncio.sleep(BUSY_PAUSE)
+        await asyncio.sleep(random.uniform(0, BUSY_PAUSE))  # noqa: S311 jitter
         return True

@@ -96,6 +96,8 @@ class _Pending:
     deadline: float
     check: Check | None
     may_be_taken: bool = False
+    #: Asks to drop the reservation of the charge.
+    takes_back: bool = False
     #: Until when it waits for a count of what was recalled, in seconds of the clock.
     counts_until: float = 0.0
     answer: asyncio.Future[Verdict] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -220,6 +222,13 @@ class Reserver:
             return _out_of_time(group)
         finally:
             self._measures.waited(self._clock() - began)
+
+    async def take_back(self, group: str, charge: Charge, deadline: float) -> None:
+        """Drop the reservation of a create that is refused, if there is time.
+
+        Only a create has a reservation of its own: updates of one object share theirs.
+        """
+        await self._enqueue(group, _Pending(charge, deadline, None, takes_back=True))
 
     def decider(self, request: Request) -> Decide:
         """Return the method that decides the charges of a request: a dry run writes nothing."""
@@ -448,17 +457,21 @@ class Reserver:
             unread = unreadable(Reason.NOT_RECONCILED, group, f"quota {group} cannot be read", str(error))
             return [_if_of_a_line(stored) or unread] * len(batch), None
         verdicts: list[Verdict] = []
-        reserved = False
+        is_changed = False
         for pending in batch:
+            if pending.takes_back:
+                is_changed = account.take_back(pending.charge.write) or is_changed
+                verdicts.append(Granted())
+                continue
             verdict = self._verdict(stored, account, pending)
             if isinstance(verdict, Granted) and verdict.reservation is not None:
                 if pending.may_be_taken and must_be_free(account, verdict.reservation):
                     verdict = _IF_FREE
                 else:
                     account.reserve(verdict.reservation)
-                    reserved = True
+                    is_changed = True
             verdicts.append(verdict)
-        return verdicts, account if reserved else None
+        return verdicts, account if is_changed else None
 
     def _verdict(self, stored: GroupObject, account: Account, pending: _Pending) -> Verdict:
         """Return the verdict on one charge. What an owner covers is no growth, so that no check of growth applies."""

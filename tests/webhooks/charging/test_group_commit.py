@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -188,6 +189,22 @@ async def test_the_same_request_again_charges_once_but_writes_again(api: Api, re
         assert reasons([await reserver.reserve("nlp", create("web", "cpu=4"), soon())]) == [None]
     assert len(await api.entries("nlp")) == 1
     assert proxy.sent("PUT") == 3
+
+
+async def test_what_a_refused_create_has_reserved_is_taken_back_and_nothing_else(
+    api: Api, reserver: Reserver, proxy: Proxy
+) -> None:
+    """Another create of that name has an entry of its own."""
+    await api.group("nlp", cpu="4")
+    mine, others = create("web", "cpu=1"), replace(create("web", "cpu=2"), uid="another")
+    for charge in (mine, others):
+        await reserver.reserve("nlp", charge, soon())
+    for _ in range(2):
+        await reserver.take_back("nlp", mine, soon())
+        assert [entry.uid for entry in await api.entries("nlp")] == ["another"]
+    assert proxy.sent("PUT") == 3
+    await reserver.take_back("nowhere", mine, soon())
+    assert reasons([await reserver.reserve("nlp", create("api", "cpu=2"), soon())]) == [None]
 
 
 async def test_no_growth_needs_no_write(api: Api, reserver: Reserver, proxy: Proxy) -> None:
