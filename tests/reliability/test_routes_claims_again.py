@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from bizrq.kube.client import KubeClient, Resource
+from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import attempt, for_a_while, gone, of_kind, owned, owned_by_map, pod, web
@@ -284,7 +284,7 @@ async def test_a_claim_of_ones_own_comes_in_place_of_a_pods(tenant: Tenant, clus
 
 
 async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, client: KubeClient) -> None:
-    """One of them is admitted at most, so nobody pays for the devices of both when the other goes."""
+    """One of them is admitted: two would leave devices that nobody pays for, and none a claim that nobody gets."""
     other = f"{tenant.name}-other"
     await client.create(GROUPS, group(other, gpu=str(HARD)))
 
@@ -302,12 +302,16 @@ async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, cli
             sharing(web(tenant, 1, name=f"{who}{turn}", app=f"{who}{turn}", label=label), f"c{turn}")
             for who, label in (("a", tenant.name), ("b", other))
         ]
-        refused = await asyncio.gather(*(attempt(tenant.create(DEPLOYMENTS, each)) for each in users))
-        assert refused.count(None) <= 1, turn
+        refused: list[ApiError | None] = []
+        # Both may lose, and try again as people do.
+        for _ in range(3):
+            refused = await asyncio.gather(*(attempt(tenant.create(DEPLOYMENTS, each)) for each in users))
+            if None in refused:
+                break
+        assert refused.count(None) == 1, (turn, refused)
         if refused[0] is None:
             await asyncio.sleep(1)
             await tenant.delete(DEPLOYMENTS, f"a{turn}")
-        # What is refused may keep its reservation for a while, and the next turn may find no room.
         await eventually(lambda: is_paid(tenant, amounts), 10, "all devices are paid for")
 
 
