@@ -283,8 +283,8 @@ async def test_a_claim_of_ones_own_comes_in_place_of_a_pods(tenant: Tenant, clus
     await fits(tenant)
 
 
-async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, client: KubeClient) -> None:
-    """One of them is admitted: two would leave devices that nobody pays for, and none a claim that nobody gets."""
+async def another_group(client: KubeClient, tenant: Tenant) -> tuple[str, Callable[[], Awaitable[list[int]]]]:
+    """Make a second group. Return its name, and a function that reads the devices that both are charged for."""
     other = f"{tenant.name}-other"
     await client.create(GROUPS, group(other, gpu=str(HARD)))
 
@@ -296,6 +296,33 @@ async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, cli
         return await amounts() == [0, 0]
 
     await eventually(are_counted, 30, "both groups are counted")
+    return other, amounts
+
+
+async def test_workloads_that_share_a_claim_move_while_they_have_no_pods(tenant: Tenant, client: KubeClient) -> None:
+    other, amounts = await another_group(client, tenant)
+    await tenant.create(CLAIMS, claim("c", HARD, namespace=tenant.name))
+    for name in ("a", "b"):
+        await tenant.create(DEPLOYMENTS, sharing(web(tenant, 1, name=name, app=name, label=tenant.name), "c"))
+    await tenant.running(2)
+    assert await attempt(tenant.patch(DEPLOYMENTS, "a", {"metadata": {"labels": {LABEL: other}}})) is not None
+    for name in ("a", "b"):
+        await tenant.scale(DEPLOYMENTS, name, 0)
+    await eventually(lambda: has_none(tenant), 30, "the pods are gone")
+    for change in ({"metadata": {"labels": {LABEL: other}}}, {"spec": {"replicas": 1}}):
+        for name in ("a", "b"):
+            await tenant.patch(DEPLOYMENTS, name, change)
+    await tenant.running(2)
+
+    async def have_moved() -> bool:
+        return await amounts() == [0, HARD]
+
+    await eventually(have_moved, 10, "the other group pays for the claim")
+
+
+async def test_two_groups_come_for_claims_at_the_same_moment(tenant: Tenant, client: KubeClient) -> None:
+    """One of them is admitted: two would leave devices that nobody pays for, and none a claim that nobody gets."""
+    other, amounts = await another_group(client, tenant)
     for turn in range(4):
         await tenant.create(CLAIMS, claim(f"c{turn}", 2, namespace=tenant.name))
         users = [

@@ -23,14 +23,18 @@ from bizrq.workloads.devices.dra import CLAIM, CLAIMS, POD_GROUP, ClaimContext, 
 from bizrq.workloads.kinds.declaration import Adapter
 from bizrq.workloads.labels import labels_of
 from bizrq.workloads.lookup import Lookup, OverlayLookup, Reference
+from bizrq.workloads.ownership.payers import has_stayed
 from bizrq.workloads.validation import Malformed
-from webhooks.charging.charges import Busy, PendingCharge
+from webhooks.charging.charges import Busy, PendingCharge, display_name
 from webhooks.charging.context import Context
 from webhooks.charging.deadline import Deadline
 from webhooks.charging.reference_users import ReferenceUsers
 from webhooks.charging.stored import readable_reservations, slot_of, stored_demand
 
 Object = dict[str, Any]
+
+#: Of a pod that stays with the group that its workload left: until it ends, or the demand in the new group pays for it.
+_HELD = "is held by {}, which stays with group {} for now: try again"
 
 
 class SharedClaims:
@@ -103,6 +107,8 @@ class SharedClaims:
             if slot_of(self._context, user.obj) == own.awaited_slot or user.payer == own.uid:
                 continue
             if user.group != group:
+                if has_stayed(user.obj, self._context.registry, user.lookup, self._context.payers):
+                    raise Busy(f"{_of_claim(place)} {_HELD.format(display_name(user.obj), user.group)}")
                 raise Malformed(claim_conflict(place, user.group, group))
             demand = stored_demand(self._context, user.obj, user.adapter, OverlayLookup(user.lookup, reference, claim))
             held = larger(held, demand.shared.get(place, {}))

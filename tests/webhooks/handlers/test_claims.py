@@ -12,6 +12,7 @@ import pytest
 from bizrq.kube.client import AlreadyExists
 from bizrq.quota.verdict import Verdict
 from bizrq.workloads.labels import LABEL
+from bizrq.workloads.ownership.memory import Memory, payer_line
 from tests.support.language import NOW, entry, slot
 from tests.support.objects import (
     CLAIMS,
@@ -120,6 +121,24 @@ async def test_a_claim_that_another_groups_workload_names_is_refused(api: Api, h
     assert {e.slot for e in await api.entries("nlp")} == {PLACE, slot("deployments.apps/default/a")}
 
 
+async def test_workloads_that_share_a_claim_move_while_they_ask_for_no_pods(api: Api, hooks: Hooks) -> None:
+    await api.group("nlp", cpu="10", gpu="4", used={"cpu": "4", "gpu": "4"})
+    await api.group("vision", cpu="10", gpu="4")
+    await shared(api)
+    users = [await api.client.create(DEPLOYMENTS, user(name)) for name in ("a", "b")]
+    assert "is charged to group nlp, not to vision" in message(await hooks.update(users[0], of(users[0], "vision")))
+    for name in ("a", "b"):
+        await api.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": 0}}, namespace="default")
+    for name in ("a", "b"):
+        old = await api.client.get(DEPLOYMENTS, name, "default")
+        moved = of(old, "vision")
+        assert (await hooks.update(old, moved))["allowed"]
+        await api.client.patch(DEPLOYMENTS, name, {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+    for name in ("a", "b"):
+        old = await api.client.get(DEPLOYMENTS, name, "default")
+        assert (await hooks.update(old, changed(old, lambda o: o["spec"].update(replicas=2))))["allowed"]
+
+
 async def test_a_claim_that_another_groups_workload_is_about_to_name_is_refused_for_now(api: Api, hooks: Hooks) -> None:
     """Its write is not stored yet, and may never be."""
     for group in ("nlp", "vision"):
@@ -223,6 +242,26 @@ async def test_a_claim_stays_with_the_group_of_the_pods_that_hold_it(api: Api, h
     if not has_ended:
         assert "is charged to group vision, not to nlp, but is named by Pod default/train-0" in message(moved)
         assert message(named) == "Deployment default/b: ResourceClaim 's' is charged to group nlp, not to vision"
+
+
+async def test_a_claim_that_a_pod_holds_which_stays_with_another_group_is_refused_for_now(
+    api: Api, hooks: Hooks
+) -> None:
+    """Its workload has moved: it ends, or goes to that workload's group."""
+    for name in ("nlp", "vision"):
+        await api.group(name, cpu="10", gpu="9")
+    await shared(api)
+    job = await api.client.create(TFJOBS, tfjob("train", "vision", 1))
+    pod = child(job, "train-0", None)
+    pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimName": "s"}]
+    pod = await api.client.create(PODS, pod)
+    stays = Memory("nlp", "TFJob/default/train", 1, 1)
+    hooks.webhooks.payers.replace("p", "nlp", [payer_line(pod["metadata"]["uid"], stays)])
+    answer = await hooks.create(user("b", "vision"))
+    assert answer["status"]["code"] == 429
+    assert message(answer) == (
+        "ResourceClaim default/s is held by Pod default/train-0, which stays with group nlp for now: try again"
+    )
 
 
 async def test_a_claim_that_moves_is_charged_where_it_goes(api: Api, hooks: Hooks) -> None:
