@@ -25,6 +25,7 @@ from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
 from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, all_ending, unreadable
+from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units.names import Catalog
 from bizrq.units.resources import growth
@@ -133,11 +134,22 @@ class GroupHandler:
             return alone or Granted()
         if alone is not None:
             return await self._broken_rules(change, deadline) or alone
+        if stored is None and (taken := await self._name_is_taken(new.name, deadline)) is not None:
+            return taken
         decide = self._context.reserver.decider(request)
         verdict = await decide(new.parent, charge, deadline.at, check)
         if isinstance(verdict, Denied) and verdict.reason is Reason.NO_GROUP:
             return group_validation.parent_exists(change) or verdict
         return verdict
+
+    async def _name_is_taken(self, name: str, deadline: Deadline) -> Denied | None:
+        """Refuse to create a group that is there: its reservation would keep the parent's room for a minute."""
+        if (
+            self._context.groups.cached(name) is None
+            or await self._context.groups.read(name, deadline.seconds_left()) is None
+        ):
+            return None
+        return Denied(Reason.TAKEN, f'{GROUPS.key} "{name}" already exists')
 
     async def _broken_rules(self, change: GroupWrite, deadline: Deadline) -> Denied | None:
         """Return the refusal with the parent's rules too; None where the parent cannot be decoded."""

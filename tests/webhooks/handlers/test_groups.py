@@ -40,6 +40,19 @@ async def test_a_child_is_allowed_once_its_hard_stands_in_the_parents_status(api
     )
 
 
+async def test_a_child_that_is_there_is_not_created_again_and_reserves_nothing(api: Api, hooks: Hooks) -> None:
+    """The API server would say so, but only once the parent had let it in: for want of room it would not."""
+    await api.group("corp", cpu="100", used={"cpu": "60"})
+    await api.group("ai", "corp", cpu="60")
+    for cpu in ("10", "60"):
+        refused = await hooks.create(group("ai", "corp", cpu=cpu))
+        assert refused["status"]["code"] == 409
+        assert message(refused).startswith('bizgroupresourcequotas.quota.biz.group "ai" already exists')
+    assert await api.entries("corp") == []
+    await api.client.delete(GROUPS, "ai")
+    assert (await hooks.create(group("ai", "corp", cpu="10")))["allowed"]
+
+
 async def test_all_that_a_write_breaks_is_said_at_once(api: Api, hooks: Hooks) -> None:
     """The rules of the group itself and those of its parent, in order; the first gives the code."""
     await api.group("corp", cpu="100")
