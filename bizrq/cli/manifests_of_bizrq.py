@@ -105,6 +105,8 @@ class InstallPlan:
     allowances: bool = False
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
+    #: Where webhooks are that run outside the cluster: no flag of install says that.
+    webhook_url: str = ""
 
 
 def resource_of(obj: Object) -> Resource:
@@ -129,7 +131,7 @@ def install_objects(settings: Settings, plan: InstallPlan) -> list[Object]:
         _certs(plan),
         _controller(plan),
         _webhooks(plan),
-        *policy_objects(plan.namespace, settings),
+        *policy_objects(plan.namespace, settings, plan.webhook_url),
     ]
     return [labelled(obj) for obj in found]
 

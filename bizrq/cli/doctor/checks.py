@@ -41,6 +41,7 @@ _PROCESSES = (WEBHOOKS, CONTROLLER, CERTS)
 #: Kinds of what bizrq up makes besides CRDs.
 _MADE_BY_UP = (REGISTRATIONS.kind, POLICIES.kind, POLICY_BINDINGS.kind)
 _AGAIN = "run bizrq install with the flags of your installation"
+_BY_HAND = 'apply the objects of this version again: docs/operations.md, "Outside the cluster"'
 
 
 class Grade(StrEnum):
@@ -115,7 +116,7 @@ def served(state: State) -> Iterator[Finding]:
 
 
 def rights(state: State) -> Iterator[Finding]:
-    fix = "run bizrq install as cluster-admin" if not state.wanted else f"{_AGAIN}: it gives the roles again"
+    fix = "run bizrq install as cluster-admin" if not state.wanted else f"{_again(state)}: that gives the roles again"
     if state.lacking:
         yield Finding("rights", few(state.lacking), fix)
 
@@ -141,7 +142,7 @@ def objects(state: State) -> Iterator[Finding]:
                 missing.append(f"{kind} {name}")
         elif state.knows_config and not _has(stored, _compared(wanted)):
             different.append(f"{kind} {name}")
-    again = "start bizrq up again" if state.up else _AGAIN
+    again = _again(state)
     if missing:
         yield Finding("installation", f"missing: {few(missing)}", again)
     if different:
@@ -154,6 +155,13 @@ def objects(state: State) -> Iterator[Finding]:
             'run bizrq install without --no-api-priority: docs/operations.md, "API priority"',
             Grade.NOTICE,
         )
+
+
+def _again(state: State) -> str:
+    """Return how what is installed comes to be as this version has it."""
+    if state.up:
+        return "start bizrq up again"
+    return _BY_HAND if state.runs_outside else _AGAIN
 
 
 def _expected(state: State) -> Iterable[Object]:
@@ -226,7 +234,8 @@ def skew(state: State) -> Iterator[Finding]:
     """Compare what the running processes say of themselves, wherever they run."""
     versions = _by(state.running, lambda info: info.version)
     if len(versions) > 1:
-        yield Finding("versions", f"processes of different versions run: {_told(versions)}", _AGAIN)
+        fix = "start them all with one version" if state.runs_outside else _AGAIN
+        yield Finding("versions", f"processes of different versions run: {_told(versions)}", fix)
     configs = _by((each for each in state.running if each.process != CERTS), lambda info: info.config)
     if len(configs) > 1:
         fix = "restart them with one configuration: the controller, then the webhooks"

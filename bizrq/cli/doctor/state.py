@@ -104,6 +104,11 @@ class State:
         return None if self.runs_here else next(found, None)
 
     @property
+    def runs_outside(self) -> bool:
+        """Return whether processes run that are no Deployments of this cluster, and no `bizrq up`."""
+        return bool(self.running) and not self.runs_here and self.up is None
+
+    @property
     def runs_here(self) -> bool:
         """Return whether any process of bizrq is a Deployment of this cluster."""
         return any(
@@ -209,7 +214,8 @@ async def installed(client: KubeClient, namespace: str) -> State:
         config_error = str(error)
         settings = load(None)
     registered = registration.configuration(settings, registration.by_service(namespace), namespace=namespace)
-    wanted = [*made.install_objects(settings, InstallPlan(namespace, "", 1, config or "")), registered]
+    plan = InstallPlan(namespace, "", 1, config or "")
+    wanted = [*made.install_objects(settings, plan), registered]
     policy = {"kind": "NetworkPolicy", "metadata": {"name": rbac.WEBHOOKS, "namespace": namespace}}
     looked = [*wanted, policy]
     found = await _each(looked, lambda obj: reader.get(resource_of(obj), *_place(obj)))
@@ -233,10 +239,24 @@ async def installed(client: KubeClient, namespace: str) -> State:
         ahead=ahead,
         unread=frozenset(reader.unread),
     )
+    if seen.runs_outside and (url := _webhook_url(seen.registration, registered)):
+        # A policy says which webhooks the controller may register.
+        wanted = [*made.install_objects(settings, replace(plan, webhook_url=url)), registered]
+        seen = replace(seen, wanted=tuple(wanted))
     # bizrq up has the rights of whoever started it, and nobody needs any before an install.
     is_asked = seen.up is None and (seen.is_installed or bool(seen.unread))
     lacking = await _lacking(reader, settings, namespace) if is_asked else ()
     return replace(seen, lacking=tuple(lacking), unknown=tuple(reader.unknown))
+
+
+def _webhook_url(stored: Object | None, registered: Object) -> str:
+    """Return the address of webhooks that are registered by one, "" for those behind their Service."""
+    paths = {each["name"]: each["clientConfig"]["service"]["path"] for each in registered["webhooks"]}
+    for each in (stored or {}).get("webhooks") or ():
+        url, path = str((each.get("clientConfig") or {}).get("url") or ""), paths.get(each.get("name"))
+        if path and url.endswith(path):
+            return url.removesuffix(path)
+    return ""
 
 
 async def _not_asked(reader: Examiner) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -71,10 +71,19 @@ class Glance:
     unread: tuple[str, ...] = ()
     #: The oldest watch of any process; None also where no process says it.
     watch: Heard | None = None
-    #: The version of a `bizrq up` that runs, "" for none and where that is not known.
-    up: str = ""
+    #: The versions of the processes that run, by name, wherever they do; empty where they may not be read.
+    running: Mapping[str, str] = field(default_factory=dict)
     #: What the marker of a pause says; "" without one, and where it may not be read.
     pause: str = ""
+
+    @property
+    def up(self) -> str:
+        """The version of a `bizrq up` that runs, "" for none and where that is not known."""
+        return self.running.get(processes.UP, "")
+
+    def version_of(self, process: str) -> str | None:
+        """Return the image of a process that is a Deployment here, the version of one that runs elsewhere."""
+        return self.images.get(process) or self.running.get(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ async def look(client: KubeClient, namespace: str) -> Glance:
     # First and alone: without an answer there is nothing else to ask.
     groups = await _groups(client)
     now = int(datetime.now(UTC).timestamp() * 1000)
-    kubernetes, images, admission, leader, clashing, (watch, up) = await asyncio.gather(
+    kubernetes, images, admission, leader, clashing, (watch, running) = await asyncio.gather(
         _kubernetes(reader),
         _images(reader, namespace),
         look_at_webhooks(client),
@@ -119,7 +128,7 @@ async def look(client: KubeClient, namespace: str) -> Glance:
         now,
         tuple(dict.fromkeys(f"{kind}s in {where}" for kind, where, _ in sorted(reader.unread))),
         watch,
-        up,
+        running,
         await _pause(client, namespace),
     )
 
@@ -143,14 +152,14 @@ async def _leader(reader: Reader, namespace: str) -> Leader | None:
     return Leader(str(spec.get("holderIdentity") or ""), renewed)
 
 
-async def _running(client: KubeClient, namespace: str, now: int) -> tuple[Heard | None, str]:
-    """Return the oldest watch of the processes whose Leases are renewed, and the version of bizrq up among them."""
+async def _running(client: KubeClient, namespace: str, now: int) -> tuple[Heard | None, dict[str, str]]:
+    """Return the oldest watch of the processes whose Leases are renewed, and their versions by name."""
     try:
         stored = await processes.read(client, namespace)
     except ApiError:
-        return None, ""
+        return None, {}
     found: list[Heard] = []
-    up = ""
+    versions: dict[str, set[str]] = {}
     for each in stored:
         try:
             renewed = parse_timestamp(each.renewed)
@@ -158,11 +167,11 @@ async def _running(client: KubeClient, namespace: str, now: int) -> tuple[Heard 
             continue
         if now - renewed >= _LEADS * 1000:
             continue
-        if each.info.process == processes.UP:
-            up = each.info.version
+        versions.setdefault(each.info.process, set()).add(each.info.version)
         if each.watch is not None:
             found.append(Heard(each.info.process, each.watch.resource, renewed - int(each.watch.age * 1000)))
-    return min(found, key=lambda heard: heard.at, default=None), up
+    oldest = min(found, key=lambda heard: heard.at, default=None)
+    return oldest, {process: " and ".join(sorted(several)) for process, several in versions.items()}
 
 
 async def _pause(client: KubeClient, namespace: str) -> str:
@@ -267,7 +276,7 @@ def as_json(seen: Glance, found: Report, state: str) -> dict[str, Any]:
         "versions": {
             "bizrq": seen.bizrq,
             "kubernetes": seen.kubernetes,
-            **{name.removeprefix("bizrq-"): seen.images.get(name) for name in _PROCESSES},
+            **{name.removeprefix("bizrq-"): seen.version_of(name) for name in _PROCESSES},
             "up": seen.up or None,
         },
         "webhooks": {
@@ -325,7 +334,7 @@ def _versions(seen: Glance) -> str:
     parts = [f"bizrq {seen.bizrq}", f"Kubernetes {seen.kubernetes or 'unknown'}"]
     if seen.up and not seen.images:
         return ", ".join([*parts, f"bizrq up {seen.up}"])
-    parts += [f"{name.removeprefix('bizrq-')} {seen.images.get(name) or 'unknown'}" for name in _PROCESSES]
+    parts += [f"{name.removeprefix('bizrq-')} {seen.version_of(name) or 'unknown'}" for name in _PROCESSES]
     return ", ".join(parts)
 
 

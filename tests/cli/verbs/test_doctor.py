@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from bizrq import registration
 from bizrq.cli import manifests_of_bizrq as made
 from bizrq.cli.doctor import bundle, checks
 from bizrq.cli.doctor.checks import Grade
-from bizrq.cli.doctor.state import Renewal, State
+from bizrq.cli.doctor.state import Renewal, State, installed
 from bizrq.cli.installation.configuration import configuration
 from bizrq.cli.manifests_of_bizrq import InstallPlan, resource_of
 from bizrq.cli.output import waits
@@ -487,6 +488,30 @@ async def test_bizrq_up_is_no_installation_with_everything_missing(tmp_path: Pat
         assert (await up("uninstall", "-n", HERE)).code == 0
         later = await up("resume", "--timeout", "1")
         assert (later.code, later.out) == (3, "bizrq was not paused\n"), "an uninstall is not undone"
+
+
+async def test_processes_outside_the_cluster_are_compared_with_what_the_docs_apply(tmp_path: Path) -> None:
+    """A policy names the address of their webhooks, which no flag of install gives."""
+    url, settings, path = "https://10.0.0.1:8443", loads("", "test"), tmp_path / "kubeconfig"
+    async with Sandbox(controllers=False) as box, KubeClient.from_kubeconfig(box.write_kubeconfig(path)) as client:
+        applied = made.install_objects(settings, InstallPlan(HERE, "", 1, webhook_url=url))
+        registered = registration.configuration(settings, registration.by_url(f"{url}/"), namespace=HERE)
+        leases = [processes.lease_of(_running(each, "node", config=""), HERE) for each in ("webhooks", "controller")]
+        renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        for lease in leases:
+            lease["spec"]["renewTime"] = renewed
+        kept = [obj for obj in applied if obj["kind"] not in ("Deployment", "Service", "PodDisruptionBudget")]
+        for obj in (*kept, registered):
+            await stored(client, obj)
+        for lease in leases:
+            await client.create(LEASES, lease)
+        seen = await installed(client, HERE)
+        assert seen.runs_outside
+        assert checks.findings(seen, (checks.objects,)) == []
+        await client.delete(resource_of({"kind": "ValidatingAdmissionPolicy"}), "bizrq-leader")
+        [finding] = checks.findings(await installed(client, HERE), (checks.objects,))
+    assert finding.what == "missing: ValidatingAdmissionPolicy bizrq-leader"
+    assert finding.fix == 'apply the objects of this version again: docs/operations.md, "Outside the cluster"'
 
 
 async def test_a_configuration_of_bizrq_up_is_not_known_to_doctor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,18 @@ async def test_the_age_of_the_oldest_watch_is_shown(tmp_path: Path) -> None:
     assert (seen.watch.process, seen.watch.resource) == ("bizrq-b", "nodes")
     age = glance.as_json(seen, glance.report(seen), "healthy")["oldestWatch"]["age"]
     assert age >= 73
+    # They are no Deployments here.
+    assert seen.running == {"bizrq-a": "0.1.0", "bizrq-b": "0.1.0"}
     [text] = [text for head, text in glance.lines(seen) if head == "watches"]
     assert re.fullmatch(r"oldest: nodes, last event or bookmark \d+[sm] ago, in bizrq-b", text)
+
+
+async def test_versions_of_processes_that_are_no_deployments_are_those_of_their_leases() -> None:
+    elsewhere = replace(seen(), images={}, running={"bizrq-webhooks": "0.0.9 and 0.1.0", "bizrq-controller": "0.1.0"})
+    [text] = [text for head, text in glance.lines(elsewhere) if head == "versions"]
+    assert text.endswith(", webhooks 0.0.9 and 0.1.0, controller 0.1.0")
+    versions = glance.as_json(elsewhere, glance.report(elsewhere), "healthy")["versions"]
+    assert (versions["webhooks"], versions["controller"], versions["up"]) == ("0.0.9 and 0.1.0", "0.1.0", None)
 
 
 async def test_stale_groups_are_counted_and_the_oldest_is_named_first() -> None:
