@@ -37,6 +37,9 @@ class TableColumn:
     class_: str = ""
 
 
+#: The column of what workloads may still cost in safe mode, and the sentence about it: shown where they may.
+LIENS = TableColumn("liens", is_number=True)
+WHAT_ARE_LIENS = "Liens are the hours that running workloads may still cost until they end."
 #: The column of what processes hold of what is left, and the sentence about it: shown where they do.
 AHEAD = TableColumn("held ahead", is_number=True)
 WHAT_IS_AHEAD = "Held ahead is the part of what is left that webhook processes admit by, until somebody needs it."
@@ -90,7 +93,7 @@ def bar(figures: ResourceView) -> Element:
         ends = (
             ("own", figures.self_used),
             ("granted", figures.used),
-            ("reserved", figures.used + figures.reserved),
+            ("reserved", figures.taken or figures.used),
         )
         for kind, amount in ends:
             end = _end(amount, figures.hard, width)

@@ -97,6 +97,8 @@ def end_unread(unread: Collection[str], *, so: str) -> None:
 def watch_groups(client: KubeClient, show: Show, selector: str | None = None, names: Sequence[str] = ()) -> None:
     """Show the groups now and after every change, until an interrupt. Raise Failure.
 
+    A recount that finds the same is no change.
+
     Groups that are named are each watched by their name: who may list and watch only them may do so, as with kubectl.
     Each watch needs a connection.
     """
@@ -107,15 +109,30 @@ def watch_groups(client: KubeClient, show: Show, selector: str | None = None, na
             await read_named(client, names)
         else:
             await read_groups(client, selector=selector)
+        shown: list[dict[str, Any]] | None = None
         while True:
             listed = {name: await _listed(client, selector, name) for name in names or [""]}
-            show([item for items, _ in listed.values() for item in items])
-            sys.stdout.flush()
+            items = [item for items, _ in listed.values() for item in items]
+            if (found := [_without_versions(item) for item in items]) != shown:
+                show(items)
+                sys.stdout.flush()
+                shown = found
             await _first([_change(client, version, selector, name) for name, (_, version) in listed.items()])
             await asyncio.sleep(_GATHER)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_on(client, work)
+
+
+def _without_versions(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a group as it is but for when it was written, and from which versions and when it was counted."""
+    metadata = {
+        key: value for key, value in item["metadata"].items() if key not in ("resourceVersion", "managedFields")
+    }
+    status = {
+        key: value for key, value in (item.get("status") or {}).items() if key not in ("countedAt", "lastReconcileTime")
+    }
+    return {**item, "metadata": metadata, "status": status}
 
 
 async def _first(changes: Collection[Coroutine[Any, Any, None]]) -> None:

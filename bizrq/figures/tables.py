@@ -10,7 +10,7 @@ from typing import Any
 from bizrq.units.text import printable
 
 #: The keys of every figure of a resource, in JSON and CSV.
-AMOUNTS = ("unit", "hard", "used", "selfUsed", "granted", "reserved", "left", "percentOfHard", "ahead")
+AMOUNTS = ("unit", "hard", "used", "selfUsed", "granted", "reserved", "left", "percentOfHard", "ahead", "liens")
 #: The columns of a report of groups.
 REPORT = ("group", "parent", "resource", *AMOUNTS)
 

@@ -6,7 +6,7 @@ the caller states what its snapshot has seen, and which entries have expired and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
@@ -169,6 +169,7 @@ class Snapshot:
 class Recount:
     """A status to publish. `drift` is growth that was neither used nor reserved before, in nano-units.
 
+    `exhausted` are budgets of hours of which nothing is left; one that was handed down and not spent is none of them.
     `committed` is None where hours are not safe, or not yet: an entry of before does not say what it may cost.
     """
 
@@ -205,9 +206,16 @@ def recount(snapshot: Snapshot) -> Recount:
         dropped=tuple(dropped),
         drift=_drift(snapshot, subtract_floor(used, add(beyond, snapshot.new_leftovers))),
         over={n: taken[n] - hard for n, hard in snapshot.hard.items() if taken[n] > hard},
-        exhausted=tuple(sorted(n for n, hard in snapshot.hard.items() if is_cash(n) and used[n] >= hard)),
+        exhausted=tuple(sorted(_exhausted(snapshot.hard, used, self_used))),
         committed=_committed(snapshot, kept),
     )
+
+
+def _exhausted(hard: Limits, used: Resources, self_used: Resources) -> Iterator[str]:
+    """Yield the budgets of which nothing is left. One that children hold, and do not spend here, is no alarm."""
+    for name, ceiling in hard.items():
+        if is_cash(name) and used[name] >= ceiling and (self_used[name] or not used[name]):
+            yield name
 
 
 def held_for_uncountable(

@@ -235,6 +235,14 @@ def test_hours_are_exhausted_at_their_ceiling() -> None:
     assert recounted(hard, cash="cash/cpu=5 cash/gpu=4999m").exhausted == ("cash/limits.cpu", "cash/limits.memory")
 
 
+def test_a_budget_that_children_hold_and_nobody_spends_here_is_not_exhausted() -> None:
+    """The children's budgets report."""
+    child = [counted("a child", "cash/cpu=5 cash/gpu=4")]
+    found = recounted("cash/cpu=5 cash/gpu=5", children=child, cash="cash/gpu=1")
+    assert found.used == res("cash/cpu=5 cash/gpu=5")
+    assert found.exhausted == tuple(res("cash/gpu=1"))
+
+
 DRIFT = [
     ("growth that was not charged", "cpu=4", [], [counted("web", "cpu=7")], "cpu=3"),
     (

@@ -151,6 +151,7 @@ def _resources(view: GroupView) -> list[Element]:
         TableColumn("own", is_number=True),
         TableColumn("granted", is_number=True),
         TableColumn("reserved", is_number=True),
+        *((parts.LIENS,) if view.has_liens else ()),
         TableColumn("left", is_number=True),
         *((parts.AHEAD,) if view.has_ahead else ()),
     )
@@ -169,11 +170,16 @@ def _resources(view: GroupView) -> list[Element]:
                 _marked(figures, parts.percent(figures)),
                 *(parts.amount(figures, n) for n in amounts),
                 parts.amount(figures, figures.reserved),
+                *((parts.amount(figures, figures.liens),) if view.has_liens else ()),
                 _marked(figures, parts.amount(figures, figures.left)),
                 *((parts.amount(figures, figures.ahead),) if view.has_ahead else ()),
             ]
         )
-    said = [element("p", parts.WHAT_IS_AHEAD, class_="hint")] if view.has_ahead else []
+    said = [
+        element("p", text, class_="hint")
+        for text, is_so in ((parts.WHAT_ARE_LIENS, view.has_liens), (parts.WHAT_IS_AHEAD, view.has_ahead))
+        if is_so
+    ]
     return [parts.table(columns, rows, label="Resources of the group"), *said, parts.legend()]
 
 
@@ -230,7 +236,9 @@ def _facts(found: Views, view: GroupView) -> Element:
     if view.group.contact:
         pairs.append(("contact", shown(view.group.contact)))
     if spec.cash is not None:
-        period = spec.cash.period or "once"
+        # Only a root says when.
+        root = next(iter(found.tree.ancestry(view.name)), view.parent)
+        period = f"with those of {root}" if root else spec.cash.period or "once"
         zone = f", by the clock of {spec.cash.time_zone}" if spec.cash.time_zone else ""
         mode = ", in safe mode" if spec.cash.mode == "safe" else ""
         pairs.append(("hours are granted", shown(f"{period}{zone}{mode}")))

@@ -134,7 +134,8 @@ def _resources(console: Console, view: GroupView) -> None:
     from rich.text import Text
 
     _section(console, "Resources", [] if view.resources else ["unlimited: it has no ceilings"])
-    amounts = ("hard", "used", "self", "granted", "reserved", "left", *(("ahead",) if view.has_ahead else ()))
+    some = (*(("liens",) if view.has_liens else ()), "left", *(("ahead",) if view.has_ahead else ()))
+    amounts = ("hard", "used", "self", "granted", "reserved", *some)
     rows: list[list[Text]] = []
     for f in view.resources:
         texts = [f.text(f.amounts[head]) or "?" for head in amounts]

@@ -118,7 +118,8 @@ _EVERY: tuple[_Column, ...] = (
 )
 _PERCENT = "% OF HARD"
 _WIDE: tuple[_Column, ...] = (*_EVERY, (_PERCENT, lambda f: f.percent))
-#: What processes hold of what is left: shown where they do.
+#: What workloads may still cost, and what processes hold of what is left: shown where there is any.
+_LIENS: _Column = ("LIENS", lambda f: f.liens)
 _AHEAD: _Column = ("AHEAD", lambda f: f.ahead)
 _FEW: tuple[_Column, ...] = (("HARD", lambda f: f.hard), ("USED", lambda f: f.used), ("LEFT", lambda f: f.left))
 
@@ -134,7 +135,11 @@ def show(rows: list[TreeRow], *, every: bool = False) -> None:
     if not rows:
         console.print("There are no groups yet; kubectl apply -f examples/tree.yaml creates some.")
         return
-    more = (_AHEAD,) if any(row.view.has_ahead for row in rows) else ()
+    views = [row.view for row in rows]
+    more = (
+        *((_LIENS,) if any(view.has_liens for view in views) else ()),
+        *((_AHEAD,) if any(view.has_ahead for view in views) else ()),
+    )
     for cells, columns in _layouts(console, every, more):
         numbers = [head for head, _ in columns]
         heads, lines = ("group", "resource", *([""] if cells else []), *numbers), _lines(console, rows, cells, columns)
@@ -250,14 +255,13 @@ def _number(head: str, figures: ResourceView, amount: int | None) -> Text:
 
 
 def _bar(figures: ResourceView, cells: int, glyphs: str) -> Text:
-    """Draw the group's own usage, what its children hold, and what is reserved, as parts of `hard`."""
+    """Draw the group's own usage, what its children hold, and what is reserved or liens, as parts of `hard`."""
     from rich.text import Text
 
     full, shaded, light, empty = glyphs
-    hard, used, own = figures.hard, figures.used, figures.self_used
-    if used is None or own is None:
+    hard, used, own, taken = figures.hard, figures.used, figures.self_used, figures.taken
+    if used is None or own is None or taken is None:
         return Text("?" * cells, "dim")
-    taken = used + figures.reserved
     if taken > hard:
         return Text(full * (cells - 1) + _OVER, "red")
     ends = [_end(amount, hard, cells) for amount in (own, used, taken)]

@@ -18,7 +18,7 @@ from bizrq.quota.allowance import is_line, without_lines
 from bizrq.quota.reservation import Reservation, reserved_total
 from bizrq.units import base, hierarchy, names, quantity
 from bizrq.units.names import UnknownResource
-from bizrq.units.resources import percent_of
+from bizrq.units.resources import percent_of, subtract_floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,9 @@ class ResourceView:
     """One resource of one group, in nano-units; an amount is None until the first recount.
 
     `used` is the sum of `self_used`, by the group's own workloads, and `granted`, to its children. `reserved` is not
-    counted yet. `left` is `hard` minus used and reserved, below 0 if the group is over quota. Of that webhook processes
-    hold `ahead`, and give it back on demand. `base` is the resource of which this one is a model, "" if it is none.
+    counted yet. `liens` are, in safe mode, the hours that workloads may still cost and that no carried hours pay for.
+    `left` is `hard` minus all three, below 0 if the group is over quota. Of that webhook processes hold `ahead`, and
+    give it back on demand. `base` is the resource of which this one is a model, "" if it is none.
     """
 
     resource: str
@@ -37,6 +38,7 @@ class ResourceView:
     reserved: int
     ahead: int = 0
     base: str = ""
+    liens: int = 0
 
     @property
     def granted(self) -> int | None:
@@ -44,7 +46,7 @@ class ResourceView:
 
     @property
     def taken(self) -> int | None:
-        return None if self.used is None else self.used + self.reserved
+        return None if self.used is None else self.used + self.reserved + self.liens
 
     @property
     def left(self) -> int | None:
@@ -68,6 +70,7 @@ class ResourceView:
             "self": self.self_used,
             "granted": self.granted,
             "reserved": self.reserved,
+            "liens": self.liens,
             "ahead": self.ahead,
             "left": self.left,
         }
@@ -103,6 +106,11 @@ class GroupView:
     def has_ahead(self) -> bool:
         """Return True where a process holds some of a resource that is shown."""
         return any(f.ahead for f in self.resources)
+
+    @property
+    def has_liens(self) -> bool:
+        """Return True where workloads may still cost hours of a budget that is shown."""
+        return any(f.liens for f in self.resources)
 
     def condition(self, kind: str) -> Condition | None:
         return next((c for c in self.group.status.conditions if c.type == kind), None)
@@ -261,6 +269,7 @@ def group_view(
         raise Unreadable(f"group {group.name}: spec.hard: {error}") from None
     changes, ahead = tuple(without_lines(entries)), tuple(filter(is_line, entries))
     reserved, held = reserved_total(changes), reserved_total(ahead)
+    liens = _liens(group, catalog)
     figures = tuple(
         ResourceView(
             name,
@@ -270,10 +279,20 @@ def group_view(
             reserved.get(name, 0),
             held.get(name, 0),
             _base(name, catalog),
+            liens.get(name, 0),
         )
         for name in sorted(hard, key=lambda name: names.sort_key(name, catalog))
     )
     return GroupView(group, figures, changes, ahead, children, is_complete)
+
+
+def _liens(group: GroupObject, catalog: names.Catalog) -> Mapping[str, int]:
+    """Return the hours that workloads may still cost, beyond carried ones; a condition tells of unreadable terms."""
+    try:
+        hours = wire.hours_of(group, catalog)
+    except GroupUnreadable:
+        return {}
+    return subtract_floor(hours.committed or {}, hours.carried) if hours.safe else {}
 
 
 def _base(name: str, catalog: names.Catalog) -> str:
@@ -319,6 +338,7 @@ def plain_amounts(figures: ResourceView) -> dict[str, Any]:
         "left": None if figures.left is None else base.rounded_down(name, figures.left),
         "percentOfHard": figures.percent,
         "ahead": base.rounded_up(name, figures.ahead),
+        "liens": base.rounded_up(name, figures.liens),
     }
 
 

@@ -96,6 +96,8 @@ def _of_resource(tree: TreeView, view: GroupView, f: ResourceView, found: Charge
         lines.append(f"  {f.text(f.granted)} granted to its children{_children(tree, view, f.resource)}")
     if f.reserved:
         lines.append(f"  {f.text(f.reserved)} reserved for changes in progress")
+    if f.liens:
+        lines.append(f"  {f.text(f.liens)} that its workloads may still cost until they end (safe mode)")
     if f.ahead:
         lines.append(f"  {f.text(f.ahead)} of what is left is held ahead by webhook processes, until it is needed")
     if f.percent >= _SCARCE and view.parent:
