@@ -17,7 +17,7 @@ from bizrq.units.text import sanitize
 
 _BAD_USAGE = 2
 #: The code of a program whose reader has gone, as shells tell it: 128 and the number of SIGPIPE.
-_NOBODY_READS = 128 + 13
+NOBODY_READS = 128 + 13
 #: The most characters of a word that are repeated.
 _SHOWN = 64
 #: The classes of typer's usage errors. It exports one of them.
@@ -43,7 +43,7 @@ def run(app: typer.Typer, words: Sequence[str], program: str) -> int:
     except SystemExit as error:
         # typer ends with 1 where a pipe is closed, which would be the answer "no".
         if isinstance(error.__context__, BrokenPipeError):
-            return _NOBODY_READS
+            return NOBODY_READS
         raise
     except _errors.ClickException as error:
         line, code = _line(error, words, program), _BAD_USAGE

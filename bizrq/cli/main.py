@@ -7,17 +7,19 @@ quick.
 
 from __future__ import annotations
 
+import errno
 import inspect
 import io
+import os
 import sys
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
 
 from bizrq import command_line
 from bizrq.cli.cluster import on_cluster, without_cluster
-from bizrq.cli.output.failure import Failure, failed, warn
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure, failed, warn
 from bizrq.cli.output.terminal import is_ascii_locale
 from bizrq.cli.verbs import (
     allow,
@@ -122,8 +124,14 @@ for command in app.registered_commands:
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
+#: Why a file that was opened cannot be written.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def run() -> None:
     """Run the console script."""
+    # Who closes an output wants nothing of it.
+    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A locale like C cannot encode every character: print a substitute instead of failing.
@@ -131,6 +139,17 @@ def run() -> None:
             stream.reconfigure(encoding="ascii" if plain else None, errors="replace")
     try:
         code = command_line.run(app, sys.argv[1:], program_name(sys.argv[0]))
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in (*_FULL, errno.EPIPE):
+            raise
+        if error.errno == errno.EPIPE:
+            code = command_line.NOBODY_READS
+        else:
+            warn(f"standard output: {error.strerror}")
+            code = EXIT_BAD_INPUT
+        # What is not written yet would fail again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except (Failure, NoAnswer) as error:
         failure = error if isinstance(error, Failure) else failed(error)
         warn(str(failure))

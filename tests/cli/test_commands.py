@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -138,6 +139,22 @@ async def test_a_closed_pipe_ends_the_command_silently(bizrq: Bizrq, line: str) 
         async with asyncio.timeout(60):
             _, result = await process.communicate()
     assert (process.returncode, result) == (128 + signal.SIGPIPE, b""), "1 would be the answer no"
+
+
+@pytest.mark.parametrize("line", ["tree", "get -o yaml", "tree --help"])
+@on_the_loop
+async def test_an_output_that_cannot_be_written_is_one_line_and_no_answer(bizrq: Bizrq, line: str) -> None:
+    """As on a full disk. Who closes the output wants nothing of it."""
+    words = [str(BIN / "bizrq"), *line.split(), "--kubeconfig", str(bizrq.kubeconfig)]
+    with open("/dev/full", "w") as full:  # noqa: PTH123 a device
+        process = await asyncio.create_subprocess_exec(*words, stdout=full, stderr=asyncio.subprocess.PIPE)
+        _, result = await process.communicate()
+    assert (process.returncode, result) == (2, b"bizrq: standard output: No space left on device\n")
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", f"exec {shlex.join(words)} >&-", stderr=asyncio.subprocess.PIPE
+    )
+    _, result = await process.communicate()
+    assert (process.returncode, result) == (0, b"")
 
 
 @on_the_loop

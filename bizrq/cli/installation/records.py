@@ -90,4 +90,4 @@ async def warn_of_kept(client: KubeClient) -> None:
     warn(f"{counted(len(groups), 'group')} and the CRDs are kept; bizrq uninstall --crd deletes them")
     if held:
         have = by_number(held, "has", "have")
-        warn(f"{held} of them {have} used hours and cannot be deleted one by one without the controller")
+        warn(f"{held} of them {have} a record of hours and cannot be deleted one by one without the controller")

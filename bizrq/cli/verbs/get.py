@@ -17,6 +17,7 @@ from bizrq.cli.groups import (
     watch_groups,
 )
 from bizrq.cli.options import catalog_of
+from bizrq.cli.output.failure import EXIT_BAD_INPUT, Failure
 from bizrq.cli.output.tables import NONE, Output, OutputFormat, print_csv, print_document, print_names, print_table
 from bizrq.figures.words import ago
 
@@ -37,6 +38,8 @@ def get(
 ) -> None:
     """List groups with their parents, conditions, and scarcest resource."""
     wanted = group or []
+    if wanted and selector:
+        raise Failure("--selector chooses from all groups: name groups or give a selector, not both", EXIT_BAD_INPUT)
     client = client_for(where, watches=len(wanted))
 
     def show(items: list[dict[str, Any]]) -> None:
@@ -54,7 +57,7 @@ def get(
     if watch:
         watch_groups(client, show, selector, wanted)
         return
-    if not wanted or selector:
+    if not wanted:
         show(list(run_on(client, lambda client: read_groups(client, selector=selector)).items.values()))
         return
     source = run_on(client, lambda client: read_named(client, list(dict.fromkeys(wanted))))

@@ -228,6 +228,14 @@ async def test_a_selector_that_nothing_matches_is_not_an_empty_cluster(bizrq: Bi
     assert (await bizrq("get", "-l", "foo=bar")).plain == "No group matches foo=bar."
 
 
+async def test_a_selector_and_a_name_do_not_go_together(bizrq: Bizrq) -> None:
+    """As with kubectl: the group of that name may be there, and not match."""
+    for more in ([], ["--watch"]):
+        result = await bizrq("get", "nlp", "-l", "foo=bar", *more)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("bizrq: --selector chooses from all groups: ")
+
+
 async def test_get_prints_the_object_itself_where_one_is_asked_for(bizrq: Bizrq) -> None:
     for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         printed = read((await bizrq("get", "nlp", "-o", form)).out)
