@@ -126,13 +126,12 @@ def watch_groups(client: KubeClient, show: Show, selector: str | None = None, na
 
 def _without_versions(item: dict[str, Any]) -> dict[str, Any]:
     """Return a group as it is but for when it was written, and from which versions and when it was counted."""
-    metadata = {
-        key: value for key, value in item["metadata"].items() if key not in ("resourceVersion", "managedFields")
+    left_out = {"metadata": ("resourceVersion", "managedFields"), "status": ("countedAt", "lastReconcileTime")}
+    parts = {
+        part: {key: value for key, value in (item.get(part) or {}).items() if key not in keys}
+        for part, keys in left_out.items()
     }
-    status = {
-        key: value for key, value in (item.get("status") or {}).items() if key not in ("countedAt", "lastReconcileTime")
-    }
-    return {**item, "metadata": metadata, "status": status}
+    return {**item, **parts}
 
 
 async def _first(changes: Collection[Coroutine[Any, Any, None]]) -> None:

@@ -185,6 +185,11 @@ def unreadable(reason: Reason, group: str, subject: str, why: str) -> Denied:
     return Denied(reason, f"{subject}: {why}", figures=Figures(group, f"{subject}: ask who manages {group}"))
 
 
+def already_exists(kind: str, name: str) -> Denied:
+    """Return the refusal to create what is there, in the API server's words; `kind` is its plural with its group."""
+    return Denied(Reason.TAKEN, f'{kind} "{name}" already exists')
+
+
 def name_ending(denied: Denied, lines: Sequence[str]) -> Denied:
     """Return the refusal with the pods that take what is violated besides what is asked for, from `status.ending`.
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from bizrq.api.group import GroupObject
 from bizrq.api.review import Request
 from bizrq.kube.client import ApiError, NotFound, Resource, Unreachable
-from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict
+from bizrq.quota.verdict import RETRYABLE, Denied, Granted, Reason, Verdict, already_exists
 from bizrq.store.ports import ObjectReader
 from bizrq.workloads.lookup import Reference
 from webhooks.charging.authorization import Authorizer, namespace_not_selected, stored_labels
@@ -182,7 +182,7 @@ class Charger:
                 return None
             except (ApiError, Unreachable) as error:
                 return Denied(Reason.TIMEOUT, f"{kind.key} {name} could not be read, try again: {error}")
-            return Denied(Reason.TAKEN, f'{kind.key} "{name}" already exists')
+            return already_exists(kind.key, name)
 
         return check
 

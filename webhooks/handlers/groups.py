@@ -24,7 +24,7 @@ from bizrq.quota.allowance import without_lines
 from bizrq.quota.change import Charge
 from bizrq.quota.group_validation import Group, GroupWrite
 from bizrq.quota.recount import held_by_child
-from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, all_ending, unreadable
+from bizrq.quota.verdict import Denied, Figures, Granted, Reason, Verdict, all_ending, already_exists, unreadable
 from bizrq.store.groups import GROUPS
 from bizrq.store.reference_resolver import NAMESPACES, RESOURCE_CLAIMS, resources_of
 from bizrq.units.names import Catalog
@@ -144,12 +144,10 @@ class GroupHandler:
 
     async def _name_is_taken(self, name: str, deadline: Deadline) -> Denied | None:
         """Refuse to create a group that is there: its reservation would keep the parent's room for a minute."""
-        if (
-            self._context.groups.cached(name) is None
-            or await self._context.groups.read(name, deadline.seconds_left()) is None
-        ):
+        groups = self._context.groups
+        if groups.cached(name) is None or await groups.read(name, deadline.seconds_left()) is None:
             return None
-        return Denied(Reason.TAKEN, f'{GROUPS.key} "{name}" already exists')
+        return already_exists(GROUPS.key, name)
 
     async def _broken_rules(self, change: GroupWrite, deadline: Deadline) -> Denied | None:
         """Return the refusal with the parent's rules too; None where the parent cannot be decoded."""
