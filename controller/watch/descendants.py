@@ -96,10 +96,11 @@ class Descendants:
     def makers_of(self, workload: Object) -> list[str]:
         """Return the uids of a workload that makes others, and of each object below it that has pods or asks for some.
 
-        A Deployment keeps ten old ReplicaSets that do neither.
+        A Deployment keeps ten old ReplicaSets that do neither. What does not pay for what it makes has none: each Job
+        below a CronJob has its own.
         """
         top = self._registry.of(workload)
-        if top is None or not top.creates:
+        if top is None or not (top.creates and top.pays):
             return []
         uid, is_pod = workload["metadata"]["uid"], top.group_kind == POD
         makers = [

@@ -38,7 +38,7 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.nodes import agent
-from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, group
+from tests.support.objects import CRONJOBS, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, cronjob, group
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
 from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
@@ -218,6 +218,49 @@ async def test_a_workload_moves_with_the_pods_that_it_asks_for(tenant: Tenant, b
     assert await move(tenant, DEPLOYMENTS, other) is None
     await use(tenant, **{tenant.name: "0", other: "4"})
     await full(tenant, "more", tenant.name)
+    await tenant.running(8)
+    await fit(tenant, other, both)
+
+
+def by_hand(cron: Object, name: str) -> Object:
+    """A Job as `kubectl create job --from` makes it: below its CronJob, with the labels of the template."""
+    template, metadata = cron["spec"]["jobTemplate"], cron["metadata"]
+    reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [{**reference, "controller": True}],
+        },
+        "spec": template["spec"],
+    }
+
+
+async def test_a_cronjob_moves_away_from_the_jobs_that_were_made_below_it(
+    tenant: Tenant, both: LivePods, other: str
+) -> None:
+    """A CronJob does not pay for its Jobs, so they stay with the group that has admitted them."""
+    for number in range(ROUNDS):
+        made = cronjob(f"cron{number}", tenant.name, namespace=tenant.name)
+        made["spec"]["suspend"] = True
+        cron = await tenant.create(CRONJOBS, made)
+        for index in range(4):
+            await attempt(tenant.create(JOBS, by_hand(cron, f"job{number}-{index}")))
+        if not number:
+            await tenant.running(4)
+            await use(tenant, **{tenant.name: "4", other: "0"})
+        labels = {"metadata": {"labels": {LABEL: other}}}
+        assert (
+            await attempt(tenant.patch(CRONJOBS, f"cron{number}", {**labels, "spec": {"jobTemplate": labels}})) is None
+        )
+        await asyncio.sleep(1)
+    await use(tenant, **{tenant.name: "4", other: "0"})
+    status = wire.from_dict(await tenant.admin.get(GROUPS, tenant.name)).status
+    assert not status.leftovers, "what pays for itself is no leftover"
+    assert await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="honest", app="honest", label=other))) is None
     await tenant.running(8)
     await fit(tenant, other, both)
 
