@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from msgspec import structs
+
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
 from bizrq.quota.prepaid import hours_base
@@ -90,9 +92,9 @@ def with_cover(account: Account, charge: Charge) -> Charge:
         if awaited is not None and awaited.kind in charge.room.kinds and awaited != charge.pending_write:
             taken[entry.uid] = larger(taken.get(entry.uid, {}), entry.amount)
     left = subtract_floor(charge.room.covers, charge.room.asked(taken.values()))
-    covered = replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))
+    covered = structs.replace(charge, before=nonzero(smaller(charge.demand, larger(charge.before, left))))
     # What the owner covers was bounded and let in with the owner. What nobody states is covered by nothing.
-    return covered if covered.growth() else replace(covered, unmodelled={})
+    return covered if covered.growth() else structs.replace(covered, unmodelled={})
 
 
 def added(account: Account, entry: Reservation) -> dict[str, int]:

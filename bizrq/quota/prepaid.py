@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from msgspec import structs
+
 from bizrq.hours.budget import format_duration, max_cost
 from bizrq.quota.account import Account
 from bizrq.quota.change import Charge
@@ -33,7 +35,7 @@ def with_max_cost(account: Account, charge: Charge) -> Charge:
 
     was = account.hours.run_bound(charge.max_run_time_before) or 0
     before = smaller(cost(charge.before, was), cost(charge.demand, min(run, was)))
-    return replace(
+    return structs.replace(
         charge,
         demand={**charge.demand, **cost(charge.demand, run)},
         before={**charge.before, **before},

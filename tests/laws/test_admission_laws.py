@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bizrq.quota.account import Account
 from bizrq.quota.admission import decide
@@ -137,7 +138,7 @@ def test_what_is_granted_fits_is_promised_in_full_and_can_be_read(account: Accou
 
 UPDATES = st.builds(
     Charge, st.just(Slot("deployments.apps", "team-a", "a")), st.just("u"), st.integers(1, 3), AMOUNTS, AMOUNTS
-).map(lambda charge: replace(charge, is_new=False))
+).map(lambda charge: structs.replace(charge, is_new=False))
 
 
 @given(accounts(), st.lists(UPDATES, max_size=6))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
+from msgspec import structs
 
 from bizrq.quota.account import MAX_BYTES, MAX_ENTRIES, Account
 from bizrq.quota.admission import MAX_ENTRY, decide
@@ -34,7 +35,7 @@ def refused(verdict: Verdict) -> Denied:
 def stating(
     charge: Charge, missing: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Charge:
-    return replace(charge, unspecified=missing, unspecified_before=before)
+    return structs.replace(charge, unspecified=missing, unspecified_before=before)
 
 
 # -- Nothing worse -----------------------------------------------------------------------------------------------------
@@ -253,11 +254,11 @@ def test_the_first_reason_in_order_is_returned() -> None:
     assert refused(decide(account(hard, "?", entries), charge, NOW)).reason is Reason.NOT_RECONCILED
     known = account(hard, "cash/cpu=1", entries)
     assert refused(decide(known, charge, NOW)).reason is Reason.UNSPECIFIED
-    verdict = refused(decide(known, replace(charge, unspecified={}), NOW))
+    verdict = refused(decide(known, structs.replace(charge, unspecified={}), NOW))
     assert verdict.reason is Reason.EXCEEDED
     assert [violation.resource for violation in verdict.violations] == ["cash/limits.cpu", "limits.cpu"]
     crossed = account(hard, "cash/cpu=1", [entry("web", "cpu=1", awaits="pods/team-a/a")])
-    assert refused(decide(crossed, replace(charge, unspecified={}), NOW)).reason is Reason.BUSY
+    assert refused(decide(crossed, structs.replace(charge, unspecified={}), NOW)).reason is Reason.BUSY
     assert refused(decide(known, create("web", "gpu=1"), NOW)).reason is Reason.FULL
     busy = account("nlp cpu=10", "cpu=9", [entry("web", "cpu=7", "cpu=6", rv=5), *entries[:-1]])
     assert refused(decide(busy, update("web", "cpu=1", "cpu=1 gpu=1"), NOW)).reason is Reason.BUSY
@@ -265,13 +266,13 @@ def test_the_first_reason_in_order_is_returned() -> None:
 
 def test_cards_without_a_model_are_rejected_where_the_group_limits_models() -> None:
     """Admit them if the group limits no model, or if nothing grows."""
-    charge = replace(create("web", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
+    charge = structs.replace(create("web", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
     verdict = refused(decide(account("nlp gpu=8 requests.nvidia.com/gpu.A100=4"), charge, NOW))
     assert verdict.reason is Reason.UNSPECIFIED
     assert verdict.message == "failed quota: nlp: must specify the model of requests.nvidia.com/gpu for: main"
     assert isinstance(decide(account("nlp gpu=8"), charge, NOW), Granted)
     cpu = update("web", "gpu=1 cpu=2", "gpu=1 cpu=1")
-    cpu = replace(cpu, unmodelled=charge.unmodelled, unmodelled_before=charge.unmodelled)
+    cpu = structs.replace(cpu, unmodelled=charge.unmodelled, unmodelled_before=charge.unmodelled)
     assert isinstance(
         decide(account("nlp cpu=8 gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1 cpu=1"), cpu, NOW), Granted
     )
@@ -295,7 +296,7 @@ def test_an_update_may_not_state_less_than_the_stored_object(
 
 
 def test_an_update_may_not_take_a_model_away_where_the_group_limits_models() -> None:
-    charge = replace(update("web", "gpu=1", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
+    charge = structs.replace(update("web", "gpu=1", "gpu=1"), unmodelled={"requests.nvidia.com/gpu": ("main",)})
     modelled = account("nlp gpu=8 requests.nvidia.com/gpu.A100=4", "gpu=1")
     assert "must specify the model" in refused(decide(modelled, charge, NOW)).message
     assert decide(account("nlp gpu=8", "gpu=1"), charge, NOW) == Granted(None)
@@ -305,11 +306,11 @@ def test_writes_that_share_a_claim_do_not_wait_for_each_other() -> None:
     """Two workloads name one claim: together they need as much as the one that needs most."""
     claim = "resourceclaims.resource.k8s.io/team-a/s"
     first = entry(claim, "gpu=4", awaits="pods/team-a/a")
-    charge = replace(create(claim, "gpu=4"), pending_write=slot("pods/team-a/b"), is_shared=True)
+    charge = structs.replace(create(claim, "gpu=4"), pending_write=slot("pods/team-a/b"), is_shared=True)
     group = account("nlp gpu=4", "", [first])
     group.reserve(granted(decide(group, charge, NOW)))
     assert group.reserved == res("gpu=4")
-    alone = replace(charge, is_shared=False)
+    alone = structs.replace(charge, is_shared=False)
     assert refused(decide(account("nlp gpu=4", "", [first]), alone, NOW)).reason is Reason.BUSY
 
 
@@ -491,8 +492,8 @@ def test_children_add_up_in_the_slot_of_their_payer_and_do_not_wait_for_one_anot
     """Of a payer of two cores: the first two children are paid for, and the third is not."""
     group = account("nlp cpu=3", "cpu=2")
     for n, paid in enumerate(("cpu=1", "cpu=1", "")):
-        child = replace(create("web", "cpu=1", of=f"u-{n}"), before=res(paid), is_child=True)
-        after(group, replace(child, pending_write=slot(f"pods/team-a/{n}")))
+        child = structs.replace(create("web", "cpu=1", of=f"u-{n}"), before=res(paid), is_child=True)
+        after(group, structs.replace(child, pending_write=slot(f"pods/team-a/{n}")))
     assert len(group.reservations) == 3
     assert group.taken("limits.cpu") == 3 * 10**9
 
@@ -546,14 +547,14 @@ def test_a_pending_change_is_no_obstacle_once_it_is_counted_or_where_there_is_ro
 
 def test_a_move_is_repeated_where_it_needs_nothing() -> None:
     """The API server repeats a patch that met a write of the status, and asks again."""
-    move = replace(update("web", "", "", rv=7), is_new=True)
+    move = structs.replace(update("web", "", "", rv=7), is_new=True)
     group = account("nlp cpu=10", "cpu=10", [granted(decide(account("nlp cpu=10", "cpu=10"), move, NOW))])
-    [entry] = after(group, replace(move, resource_version=8))
+    [entry] = after(group, structs.replace(move, resource_version=8))
     assert (entry.resource_version, entry.amount) == (8, {})
     wide = account("nlp cpu=10", "")
-    move = replace(update("web", "", "cpu=1", rv=7), is_new=True)
+    move = structs.replace(update("web", "", "cpu=1", rv=7), is_new=True)
     after(wide, move)
-    verdict = refused(decide(wide, replace(move, resource_version=8), NOW))
+    verdict = refused(decide(wide, structs.replace(move, resource_version=8), NOW))
     assert verdict.message.endswith("web is under way that needs limits.cpu: try again")
 
 
@@ -575,8 +576,8 @@ ONE, TWO = slot("podtemplates/team-a/one"), slot("podtemplates/team-a/two")
 def test_reservations_that_await_different_writes_are_not_merged() -> None:
     """The count of the second includes what the first awaits, because it is stored by now."""
     group = account("nlp cpu=20")
-    one = replace(update("web", "", "cpu=2"), pending_write=ONE)
-    two = replace(update("web", "", "cpu=2"), pending_write=TWO, read_versions={ONE: (uid("web"), 8)})
+    one = structs.replace(update("web", "", "cpu=2"), pending_write=ONE)
+    two = structs.replace(update("web", "", "cpu=2"), pending_write=TWO, read_versions={ONE: (uid("web"), 8)})
     entries = after(group, one, two)
     assert [each.awaited_slot for each in entries] == [ONE, TWO]
 
@@ -589,9 +590,12 @@ def test_reservations_that_await_different_writes_are_not_merged() -> None:
 def test_a_change_waits_for_a_pending_change_that_its_count_did_not_include(seen: dict[Slot, tuple[str, int]]) -> None:
     """One change adds pods, the other enlarges the template: together they cost more than each alone."""
     group = account("nlp cpu=20")
-    after(group, replace(update("web", "cpu=1", "cpu=2"), pending_write=ONE))
-    for charge in (update("web", "cpu=1", "cpu=4"), replace(update("web", "cpu=1", "cpu=2"), pending_write=TWO)):
-        verdict = decide(group, replace(charge, read_versions=seen), NOW)
+    after(group, structs.replace(update("web", "cpu=1", "cpu=2"), pending_write=ONE))
+    for charge in (
+        update("web", "cpu=1", "cpu=4"),
+        structs.replace(update("web", "cpu=1", "cpu=2"), pending_write=TWO),
+    ):
+        verdict = decide(group, structs.replace(charge, read_versions=seen), NOW)
         assert isinstance(verdict, Denied)
         assert (verdict.reason, verdict.code) == (Reason.BUSY, 429)
         assert verdict.message == (
@@ -603,7 +607,9 @@ def test_a_change_waits_for_a_pending_change_that_its_count_did_not_include(seen
 
 def test_growth_by_another_objects_create_keeps_what_is_charged_already() -> None:
     group = account("nlp cpu=10", used="cpu=8")
-    [entry] = after(group, replace(create("web", "cpu=10"), before=res("cpu=8"), is_new=False, pending_write=ONE))
+    [entry] = after(
+        group, structs.replace(create("web", "cpu=10"), before=res("cpu=8"), is_new=False, pending_write=ONE)
+    )
     assert (entry.resource_version, entry.base) == (None, res("cpu=8"))
 
 
@@ -657,19 +663,19 @@ BASES = [
     (
         "a create has what it will adopt",
         [],
-        replace(create("web", "cpu=4"), adopts=res("cpu=3 gpu=1")),
+        structs.replace(create("web", "cpu=4"), adopts=res("cpu=3 gpu=1")),
         "cpu=3",
     ),
     (
         "a create has what no other create of its name will adopt",
         [entry("web", "cpu=2", "cpu=2", of="another")],
-        replace(create("web", "cpu=4"), adopts=res("cpu=3")),
+        structs.replace(create("web", "cpu=4"), adopts=res("cpu=3")),
         "cpu=1",
     ),
     (
         "what a create of another name will adopt is not what this one will",
         [entry("api", "cpu=2", "cpu=2")],
-        replace(create("web", "cpu=4"), adopts=res("cpu=3")),
+        structs.replace(create("web", "cpu=4"), adopts=res("cpu=3")),
         "cpu=3",
     ),
     (
@@ -829,12 +835,12 @@ def test_the_entries_of_one_slot_share_a_bounded_space() -> None:
 
 def generation(number: int) -> Charge:
     """Who scales all the time is not sent away: each update has another generation, so those before it are stored."""
-    return replace(update("web", "cpu=1", "cpu=2"), generation=number)
+    return structs.replace(update("web", "cpu=1", "cpu=2"), generation=number)
 
 
 def child(number: int) -> Charge:
-    made = replace(create("web", "cpu=1", of=f"u-{number}"), is_child=True)
-    return replace(made, pending_write=slot(f"pods/team-a/{number}"))
+    made = structs.replace(create("web", "cpu=1", of=f"u-{number}"), is_child=True)
+    return structs.replace(made, pending_write=slot(f"pods/team-a/{number}"))
 
 
 @pytest.mark.parametrize("of", [generation, child])
@@ -1055,12 +1061,12 @@ def test_reservations_are_always_listed_in_the_same_order() -> None:
     assert [str(each.slot).rpartition("/")[2] for each in one] == ["nlp", "api", "web", "web", "web"]
 
 
-ALL = replace(create("web", "cpu=4"), adopts=res("cpu=4"), adopts_admitted=True)
+ALL = structs.replace(create("web", "cpu=4"), adopts=res("cpu=4"), adopts_admitted=True)
 ADOPTED = [
     ("all of it runs already", [], ALL, True),
-    ("some of it does not", [], replace(ALL, adopts=res("cpu=3")), False),
-    ("nothing of it does", [], replace(ALL, adopts={}), False),
-    ("it surges: some was free", [], replace(ALL, adopts_admitted=False), False),
+    ("some of it does not", [], structs.replace(ALL, adopts=res("cpu=3")), False),
+    ("nothing of it does", [], structs.replace(ALL, adopts={}), False),
+    ("it surges: some was free", [], structs.replace(ALL, adopts_admitted=False), False),
 ]
 
 
@@ -1078,7 +1084,7 @@ def test_what_a_create_adopts_needs_no_room(why: str, entries: list[Reservation]
 def test_what_another_create_of_its_name_adopts_may_be_free_again(adopts_admitted: bool) -> None:
     """That one may never be stored. Until that is known, nobody is told that the group is full."""
     other = entry("web", "cpu=4", "cpu=4", of="another")
-    charge = replace(ALL, adopts_admitted=adopts_admitted)
+    charge = structs.replace(ALL, adopts_admitted=adopts_admitted)
     assert refused(decide(account("nlp cpu=4", "cpu=4", [other]), charge, NOW)).reason is Reason.BUSY
-    api = replace(create("api", "cpu=4"), adopts=res("cpu=3"))
+    api = structs.replace(create("api", "cpu=4"), adopts=res("cpu=3"))
     assert refused(decide(account("nlp cpu=4", "cpu=4", [other]), api, NOW)).reason is Reason.EXCEEDED

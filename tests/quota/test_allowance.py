@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from bizrq.quota.allowance import (
     Journal,
@@ -119,8 +120,8 @@ def test_a_refusal_waits_for_a_count_only_where_a_recalled_note_matters() -> Non
 def test_only_plain_creates_are_noted() -> None:
     assert is_plain(create("web", "cpu=1"))
     assert not is_plain(update("web", "cpu=1", "cpu=2"))
-    assert not is_plain(replace(create("web", "cpu=1"), is_shared=True))
-    assert not is_plain(replace(create("web", "cpu=1"), adopts=res("cpu=1")))
+    assert not is_plain(structs.replace(create("web", "cpu=1"), is_shared=True))
+    assert not is_plain(structs.replace(create("web", "cpu=1"), adopts=res("cpu=1")))
     assert not is_plain(create("group c", "cpu=1"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from bizrq.hours.budget import HOUR, format_duration, max_cost, remaining_commitment, run_start
 from bizrq.quota.account import Account, AccountHours
@@ -30,7 +31,7 @@ def safe(text: str, used: str = "", *entries: Reservation, **hours: object) -> A
 def running(charge: Charge, run: float | None, before: float | None = None) -> Charge:
     """Return the charge with a run time of `run` hours, and of `before` hours before the change."""
     lengths = [None if each is None else int(each * HOUR) for each in (run, before)]
-    return replace(charge, max_run_time=lengths[0], max_run_time_before=lengths[1], run_bound_path=BY)
+    return structs.replace(charge, max_run_time=lengths[0], max_run_time_before=lengths[1], run_bound_path=BY)
 
 
 def job(demand: str, run: float | None) -> Charge:
@@ -76,7 +77,7 @@ REFUSED = [
     (
         "a run that costs more than is left",
         safe(NLP, "cash/gpu=40", next_grant="2026-11-23T00:00:00+01:00"),
-        replace(job("gpu=4", 20), roles=[role("main gpu=1", 4)]),
+        structs.replace(job("gpu=4", 20), roles=[role("main gpu=1", 4)]),
         Reason.CASH,
         "exceeded quota: nlp, requested: cash/requests.nvidia.com/gpu=80, used: cash/requests.nvidia.com/gpu=40, "
         "limited: cash/requests.nvidia.com/gpu=100; left: cash/requests.nvidia.com/gpu=60; fits: 3 more replicas; "
@@ -219,7 +220,7 @@ def test_fifty_jobs_at_once_never_get_the_same_hours() -> None:
 
 def test_replicas_fit_only_if_their_hours_fit() -> None:
     group = safe(NLP, "cash/gpu=58")
-    charge = replace(job("gpu=8", 6), roles=[role("main gpu=1", 8)])
+    charge = structs.replace(job("gpu=8", 6), roles=[role("main gpu=1", 8)])
     assert "fits: 7 more replicas" in refused(group, charge).message
     assert replicas_that_fit(group, charge) == 7
 
@@ -324,9 +325,9 @@ def test_runs_of_several_objects_of_one_name_add_up() -> None:
     """The first may run and be deleted, unseen, before the second is created."""
     group = safe(NLP)
     group.reserve(granted(group, job("gpu=1", 60)))
-    again = replace(job("gpu=1", 50), uid="another")
+    again = structs.replace(job("gpu=1", 50), uid="another")
     assert refused(group, again).reason is Reason.BUSY
-    group.reserve(granted(group, replace(again, max_run_time=40 * HOUR)))
+    group.reserve(granted(group, structs.replace(again, max_run_time=40 * HOUR)))
     assert group.taken("cash/requests.nvidia.com/gpu") == 100 * 10**9
     assert group.taken("requests.nvidia.com/gpu") == 2 * 10**9
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from bizrq.api.review import Request
 from bizrq.quota.change import Charge
 from bizrq.units.resources import Resources, add, growth
@@ -53,7 +55,7 @@ class DemandOfWrite:
         charge = charge_of(adapter, request, new, self.demand, old, self.before)
         if self.versions:
             charge = explained(charge, add(self.plain, self.because_stored), self.versions, self.older)
-        return replace(charge, because_stored=self.because_stored)
+        return structs.replace(charge, because_stored=self.because_stored)
 
 
 class Beyond:

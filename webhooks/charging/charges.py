@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from msgspec import structs
+
 from bizrq.api.review import Request
 from bizrq.quota.change import Charge, Role
 from bizrq.quota.verdict import Verdict
@@ -51,7 +53,7 @@ class PendingCharge:
 def as_intent(pending: PendingCharge) -> PendingCharge:
     """Return the charge as one that is only for others to see: it needs no more than before, and lacks nothing."""
     charge = pending.charge
-    seen = replace(charge, before=charge.demand, is_new=True, roles=(), unspecified={}, unmodelled={})
+    seen = structs.replace(charge, before=charge.demand, is_new=True, roles=(), unspecified={}, unmodelled={})
     return replace(pending, charge=seen, is_intent=True)
 
 

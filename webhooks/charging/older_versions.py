@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from bizrq.kube.client import NotFound
 from bizrq.quota.change import Charge, OlderVersion
 from bizrq.store.reference_resolver import REVISIONS, resource_of
@@ -191,7 +193,7 @@ def explained(charge: Charge, plain: Resources, versions: Sequence[Version], dem
         OlderVersion(version.name, version.pods, version.since, _per_pod(demand))
         for version, demand in zip(versions, demands, strict=True)
     ]
-    return replace(charge, older=older, because_older=growth(charge.growth(), plain))
+    return structs.replace(charge, older=older, because_older=growth(charge.growth(), plain))
 
 
 def _per_pod(demand: Demand) -> Resources:

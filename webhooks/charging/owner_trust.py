@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any, Final, NamedTuple
+
+from msgspec import structs
 
 from bizrq.api.review import Request, UserInfo
 from bizrq.kube.client import NotFound
@@ -89,7 +91,7 @@ def as_child(charge: Charge, child: UntrustedChild, adapter: Adapter) -> Charge:
     """Return the charge of a child in the slot of the owner that has room for some of it."""
     if child.room is None or child.slot is None:
         return charge
-    return replace(
+    return structs.replace(
         charge,
         slot=child.slot,
         pending_write=charge.slot,

@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec import structs
+
 from bizrq.api.review import Request
 from bizrq.quota.verdict import Denied, Granted, Reason
 from bizrq.store.ports import ReferenceLookup
@@ -186,7 +188,7 @@ class WorkloadCounter:
         user = old if stored is not None and stored.declared else None
         templates = self._new_templates(asked, user, adapter, lookup)
         _check_stay(adapter, asked.asked if charge.growth() else templates, lookup)
-        charge = replace(
+        charge = structs.replace(
             charge,
             children=self._promised_beside(adapter),
             adopts=write.adopts.get(group, {}),
@@ -202,7 +204,7 @@ class WorkloadCounter:
             return _charges(adapter, claims) if claims else Decided(Granted(), lookup, unchanged)
         enters = is_new_in_group(group, charge, new, old, self._registry, lookup)
         is_intent = before is not None and not charge.may_need_more()
-        charge = replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
+        charge = structs.replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
         left = self._leaving(write, due, children, lookup) if sees_others else []
         anew = any(has_template_of(adapter, each) for each in templates)
@@ -233,7 +235,7 @@ class WorkloadCounter:
             return []
         stored = self._before(old, left, lookup) or NO_DEMAND
         held = self._children.with_children(stored, write.adapter, children, lookup).resources
-        return [as_intent(PendingCharge(left, replace(entering.charge, demand=held), lookup))]
+        return [as_intent(PendingCharge(left, structs.replace(entering.charge, demand=held), lookup))]
 
     def _label_refused(self, write: WorkloadWrite, paid: Paid | None) -> Denied | None:
         """Refuse a person's change of a child's label to another group than the one that pays.
@@ -281,7 +283,7 @@ class WorkloadCounter:
         charge = cost.charge(adapter, request, new, old)
         is_taken = self._payers.takes_away(new, paid, lookup)
         if is_taken:
-            charge = replace(charge, leaving=leaving_parts(paid.place, paid.models))
+            charge = structs.replace(charge, leaving=leaving_parts(paid.place, paid.models))
         if charge.may_need_more():
             whom = f"what leaves {paid.place}, which makes another in its place" if is_replaced else ""
             return _charges(adapter, [PendingCharge(paid.group, charge, lookup, whom)])

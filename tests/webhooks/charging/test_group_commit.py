@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from bizrq.kube.client import KubeClient
 from bizrq.quota.reservation import LIFETIME
@@ -196,7 +196,7 @@ async def test_what_a_refused_create_has_reserved_is_taken_back_and_nothing_else
 ) -> None:
     """Another create of that name has an entry of its own."""
     await api.group("nlp", cpu="4")
-    mine, others = create("web", "cpu=1"), replace(create("web", "cpu=2"), uid="another")
+    mine, others = create("web", "cpu=1"), structs.replace(create("web", "cpu=2"), uid="another")
     for charge in (mine, others):
         await reserver.reserve("nlp", charge, soon())
     for _ in range(2):
