@@ -212,6 +212,8 @@ class Webhooks:
             body = await self._listener.body(http, self._patience(deadline))
             if (connection := http.transport) is not None:
                 self._pacer.received(peer_of(http), connection)
+            if len(body) < self._listener.bounds.large_bytes:
+                return await self._answer(name, handler, body, deadline)
             async with self._turn(body, deadline):
                 return await self._answer(name, handler, body, deadline)
         except BodyUnread as unread:
@@ -221,10 +223,7 @@ class Webhooks:
 
     @asynccontextmanager
     async def _turn(self, body: bytes, deadline: Deadline) -> AsyncIterator[None]:
-        """Wait until a review may be decided: a large one has few at its side. Raises NoRoomForBody."""
-        if len(body) < self._listener.bounds.large_bytes:
-            yield
-            return
+        """Wait until a large review may be decided: it has few at its side. Raises NoRoomForBody."""
         try:
             async with asyncio.timeout(self._patience(deadline)):
                 await self._large.acquire()

@@ -207,8 +207,8 @@ class WorkloadCounter:
         charge = structs.replace(charge, is_new=charge.is_new or hidden or bool(charge.templates), read_versions=seen)
         due = PendingCharge(group, charge, lookup, is_intent=is_intent, is_new_in_group=enters)
         left = self._leaving(write, due, children, lookup) if sees_others else []
-        anew = any(has_template_of(adapter, each) for each in templates)
-        return replace(_charges(adapter, [*left, *claims, due]), refers_anew=anew)
+        found = _charges(adapter, [*left, *claims, due])
+        return replace(found, refers_anew=True) if any(has_template_of(adapter, each) for each in templates) else found
 
     def _new_templates(
         self, asked: TrackingLookup, stored: Object | None, adapter: Adapter, lookup: Lookup

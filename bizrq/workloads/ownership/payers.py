@@ -281,6 +281,8 @@ def owner_of_write(
 
     What a workload has left pays for what is made below it, or comes there: with the models of that workload.
     """
+    if controller_of(new.get("metadata")) is None:
+        return None
     owner = owner_that_pays(new, registry, lookup)
     if owner is None:
         return _left_owner(new, old, registry, lookup, remembered)
@@ -294,8 +296,6 @@ def _left_owner(
 
     Raises Malformed for labels that cannot be read.
     """
-    if controller_of(new.get("metadata")) is None:
-        return None
     was = paid_by(old, registry, lookup, remembered, anywhere) if old is not None else None
     if was is not None and was.is_by_another:
         return None
