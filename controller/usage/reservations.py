@@ -19,7 +19,6 @@ from bizrq.quota.recount import WriteState
 from bizrq.quota.reservation import LIFETIME, Reservation, parse_reservation
 from bizrq.units import quantity
 from bizrq.units.slot import ReservationError
-from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.ownership.observation import has_acted
 from bizrq.workloads.ownership.payers import RESELECTING
 from bizrq.workloads.pods.roles import has_ended
@@ -143,10 +142,12 @@ class ReservationTracker:
         for entry in delivered:
             store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
             obj = store.by_uid(entry.uid) if store is not None else None
-            if obj is None or not (reference_of(obj)[:2] in RESELECTING or _is_followed(entry, obj, continued)):
+            adapter = self._cluster.registry.of_slot(entry.awaited_slot)
+            if obj is None or adapter is None:
                 continue
-            adapter = self._cluster.registry.of(obj)
-            if adapter is None or not entry.extra or _without_base(str(entry)) in expired:
+            if not (adapter.group_kind in RESELECTING or _is_followed(entry, obj, continued)):
+                continue
+            if not entry.extra or _without_base(str(entry)) in expired:
                 continue
             lags, late = unseen_below(self._cluster, adapter, obj)
             if lags or late:
