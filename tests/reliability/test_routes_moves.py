@@ -32,6 +32,7 @@ from tests.reliability.routes import (
     image_of,
     of_deployment,
     of_kind,
+    owned,
     replica_set,
     web,
 )
@@ -225,18 +226,9 @@ async def test_a_workload_moves_with_the_pods_that_it_asks_for(tenant: Tenant, b
 def by_hand(cron: Object, name: str) -> Object:
     """A Job as `kubectl create job --from` makes it: below its CronJob, with the labels of the template."""
     template, metadata = cron["spec"]["jobTemplate"], cron["metadata"]
-    reference = {"apiVersion": "batch/v1", "kind": "CronJob", "name": metadata["name"], "uid": metadata["uid"]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": metadata["namespace"],
-            "labels": template["metadata"]["labels"],
-            "ownerReferences": [{**reference, "controller": True}],
-        },
-        "spec": template["spec"],
-    }
+    about = {"name": name, "namespace": metadata["namespace"], "labels": template["metadata"]["labels"]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": template["spec"]}
+    return owned(job, "CronJob", metadata["name"], metadata["uid"], "batch/v1")
 
 
 async def test_a_cronjob_moves_away_from_the_jobs_that_were_made_below_it(
