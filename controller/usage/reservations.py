@@ -158,13 +158,13 @@ class ReservationTracker:
         store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
         if store is None:
             return WriteState.PENDING
-        if store.deleted_at(entry.uid) is not None:
-            return WriteState.OBSERVED
-        obj = store.by_uid(entry.uid)
-        if obj is not None and entry.resource_version is None:
+        obj, version = store.by_uid(entry.uid), entry.resource_version
+        # A list does not say what has gone, but an object that was stored at a version of before is gone without it.
+        is_gone = obj is None and version is not None and version <= store.resource_version
+        if is_gone or store.deleted_at(entry.uid) is not None or (obj is not None and version is None):
             return WriteState.OBSERVED
         is_expired = _without_base(str(entry)) in expired
-        if obj is not None and int(obj["metadata"]["resourceVersion"]) > (entry.resource_version or 0):
+        if obj is not None and int(obj["metadata"]["resourceVersion"]) > (version or 0):
             acted = has_acted(obj, entry.generation) and not self._is_to_rerun(obj, entry)
             # Of a status that cannot be read nothing more is expected.
             return WriteState.OBSERVED if acted or (acted is None and is_expired) else WriteState.DELIVERED

@@ -448,7 +448,8 @@ class Protocol(RuleBasedStateMachine):
         """Delivered, or expired on this controller's clock, read after that, and shown by the snapshot."""
         watch = controller.watch(entry.awaited_slot)
         here = watch.by_uid(entry.uid)
-        if entry.uid in watch.deleted:
+        was_stored = entry.resource_version is not None and entry.resource_version <= watch.version
+        if entry.uid in watch.deleted or (here is None and was_stored):
             return WriteState.OBSERVED
         if here is not None and (entry.resource_version is None or here.version > entry.resource_version):
             return WriteState.OBSERVED
@@ -547,6 +548,22 @@ def test_a_promise_expires_once_the_watch_has_shown_that_its_object_came_and_wen
     play.look_and_recount(0, 0, 1_000_000)
     play.ask(0, "a", "nlp", units(1, 0), False, "stored")
     play.look_and_recount(0, 1, 1_000_000)
+    play.nothing_is_over_admitted_and_everything_is_accounted_for()
+    play.teardown()
+
+
+def test_a_change_of_what_has_gone_holds_nothing_where_a_controller_starts_anew() -> None:
+    """The change is decided on an old version and can never be stored; a list does not say that its object has gone."""
+    play = Protocol()
+    play.begin(units(2, 3))
+    for cpu in (1, 0):
+        play.ask(0, "a", "nlp", units(cpu, 0), False, "stored")
+        play.look_and_recount(0, 1_000_000, 1_000_000)
+    play.ask(0, "a", "nlp", units(3, 0), True, "under way")
+    play.nothing_is_over_admitted_and_everything_is_accounted_for()
+    play.delete("a")
+    play.a_controller_starts_anew(0, 0)
+    play.look_and_recount(0, 1_000_000, 1_000_000)
     play.nothing_is_over_admitted_and_everything_is_accounted_for()
     play.teardown()
 

@@ -146,6 +146,8 @@ class Scenario:
     lost_replies: bool = False
     #: Whether webhooks refuse what they have reserved for already, as where that shows who else does.
     takes_back: bool = False
+    #: Whether controllers start anew, from a list: it says what there is, and not what has gone.
+    restarts: bool = False
     refers: Mapping[str, str] = field(default_factory=dict)
     requests: tuple[Request, ...] = field(init=False)
     hard: Mapping[str, Amounts] = field(init=False)
@@ -208,6 +210,9 @@ class Rules:
         here = kind.at(entry.awaited_slot)
         found = next((seen for seen in kind.objects if seen.uid == entry.uid), None)
         if entry.uid in kind.deleted:
+            return WriteState.OBSERVED
+        if found is None and entry.resource_version is not None and kind.version >= entry.resource_version:
+            # It was stored at that version, so it has gone since.
             return WriteState.OBSERVED
         if found is not None and (entry.resource_version is None or found.version > entry.resource_version):
             return WriteState.OBSERVED
@@ -536,6 +541,9 @@ def watch_steps(world: World, scenario: Scenario, number: int) -> Iterator[tuple
     """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
     fresh = seen_now(world.stored, world.deleted, world.version)
     view = world.views[number]
+    listed = seen_now(world.stored, (), world.version)
+    if scenario.restarts and listed != view:
+        yield f"controller {number} starts anew at {world.version}", _view(world, number, listed)
     wanted = [fresh]
     if scenario.kinds_apart:
         wanted = [(*view[:kind], fresh[kind], *view[kind + 1 :]) for kind in range(len(KINDS))]

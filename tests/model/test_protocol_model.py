@@ -41,6 +41,12 @@ SCENARIOS = {
     "lost replies": Scenario(
         ONE, ["create A cpu=2 in g", "update A cpu=6", "update A cpu=3", "create B cpu=6 in g"], lost_replies=True
     ),
+    "a controller that starts anew": Scenario(
+        ONE, ["create A cpu=5 in g", "update A cpu=1", "update A cpu=14", "delete A"], restarts=True
+    ),
+    "a controller that starts anew, and others ask": Scenario(
+        ONE, ["create A cpu=5 in g", "update A cpu=7", "delete A", "create B cpu=4 in g"], restarts=True
+    ),
     "a promise is taken back": Scenario(
         ONE, ["create A cpu=6 in g", "create A cpu=5 in g", "create B cpu=6 in g", "delete A"], takes_back=True
     ),
@@ -184,6 +190,15 @@ class DropAtTheVersionDecidedOn(Rules):
         return super().sighting(earlier, kind, over_since, now)
 
 
+class GoneWhereNotSeen(Rules):
+    """What a view does not have is gone, also where the view is older than the version decided on."""
+
+    def sighting(self, entry: Reservation, kind: Kind, over_since: int | None, now: Stored | None) -> WriteState:
+        if entry.resource_version is not None and all(seen.uid != entry.uid for seen in kind.objects):
+            return WriteState.OBSERVED
+        return super().sighting(entry, kind, over_since, now)
+
+
 class DropWhatHasExpired(Rules):
     """Expired is expired, without a look at what became of the object."""
 
@@ -237,6 +252,7 @@ SHORT_CUTS: Sequence[tuple[type[Rules], str]] = [
     (DropAsSoonAsSeen, "grow races"),
     (DropOnceEnoughIsCounted, "create, delete, create, with room"),
     (DropAtTheVersionDecidedOn, "grow races"),
+    (GoneWhereNotSeen, "grow races"),
     (DropWhatHasExpired, "two creates"),
     (AgreeByLooksAlone, "two controllers"),
     (AlreadyReservedNothingToWrite, "lost replies"),

@@ -71,6 +71,22 @@ async def test_an_update_is_awaited_until_a_later_version_is_seen(books: Books) 
         assert found.status.reservations == []
 
 
+async def test_an_update_ends_where_a_controller_that_starts_finds_its_object_gone(books: Books) -> None:
+    """A list does not say what was deleted: what was stored at an earlier version, and is not there, has been."""
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        web = await books.create(deployment("web", "nlp", 1))
+        await books.uses("nlp", cpu="1")
+    await books.client.delete(DEPLOYMENTS, "web", "default")
+    version = int(web["metadata"]["resourceVersion"])
+    ended = entry(WEB, "cpu=4", "cpu=1", of=web["metadata"]["uid"], rv=version)
+    later = entry("deployments.apps/default/later", "cpu=1", of="of-a-later-version", rv=version + 1_000_000)
+    await books.promise("nlp", ended, later)
+    async with books.controller():
+        found = await books.until("nlp", lambda g: slots(g) == [str(later.slot)])
+        assert found.status.used == {"limits.cpu": "0"}
+
+
 @pytest.mark.parametrize("kind", ["a workload", "a pod", "a claim template"])
 async def test_an_update_that_lost_to_any_other_write_ends_at_once_and_not_when_it_expires(
     books: Books, kind: str
