@@ -69,7 +69,7 @@ class RememberedPayers:
     """All remembered payers by uid, stored or not."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str, Collection[str]], None]) -> None:
-        """`on_change` is called with a group and the uids of which another writer has stored something else."""
+        """`on_change` is called with a group and the uids of which it remembers what another writer has stored."""
         self._on_change = on_change
         self._pages = PayerPages(client)
         #: Why the statuses that this process writes do not keep their lines; "" if they do.
@@ -236,13 +236,14 @@ class RememberedPayers:
             is_own or (is_same and before.is_own),
         )
         changed = _changed(before.payers, payers) if not is_same else ()
+        remembered = self._remembered(group.name, changed)
         for uid in changed:
             if uid not in payers and not is_own:
                 self._taken_out(group, uid, before)
             self._refresh(group.name, uid)
             self._settle(group.name, uid)
-        if changed and not is_own:
-            self._on_change(group.name, changed)
+        if not is_own:
+            self._tell(group.name, remembered)
 
     def _taken_out(self, group: GroupObject, uid: str, before: Said) -> None:
         """Decide what another writer meant that has taken a line out of a status."""
@@ -365,12 +366,21 @@ class RememberedPayers:
         group = wire.group_of(obj)
         changed = self._pages.learn(new) if new is not None else self._pages.forget(group, obj["metadata"]["uid"])
         recorded = self._pages.of(group).payers
+        remembered = self._remembered(group, changed)
         for uid in changed:
             self._refresh(group, uid)
             if new is not None and uid not in recorded:
                 # Another controller found that nothing refers to it.
                 self._drop_pending(group, uid)
             self._settle(group, uid)
+        self._tell(group, remembered)
+
+    def _remembered(self, group: str, uids: Iterable[str]) -> dict[str, Memory | None]:
+        return {uid: self.in_group(group, uid) for uid in uids}
+
+    def _tell(self, group: str, before: Mapping[str, Memory | None]) -> None:
+        """Report what a group remembered otherwise before: the watch may bring this process its own write first."""
+        changed = [uid for uid, memory in before.items() if self.in_group(group, uid) != memory]
         if changed:
             self._on_change(group, changed)
 
