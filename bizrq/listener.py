@@ -16,6 +16,7 @@ import os
 import resource
 import socket
 import ssl
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -206,6 +207,8 @@ class Listener:
         self._accepting: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
+        #: The clock of the loop that serves. Asking for the running loop is a system call, and a request asks often.
+        self.time: Callable[[], float] = time.monotonic
 
     @property
     def connections(self) -> int:
@@ -220,10 +223,12 @@ class Listener:
 
         `host` is an address of the machine, or `EVERYWHERE`. Raises OSError.
         """
+        loop = asyncio.get_running_loop()
+        self.time = loop.time
         self._room = min(self.bounds.connections, _descriptors(self.bounds.connections))
         await self._runner.setup()
         server = cast("web.Server", self._runner.server)
-        server.request_factory = _without_server(server.request_factory)
+        server.request_factory = _without_server(server.request_factory, loop)
         try:
             listening = _listening(host, port)
         except OSError as error:
@@ -364,7 +369,7 @@ class Listener:
 
     def _make_room(self) -> bool:
         """Cut the connection that owes us something for longest, else the one that is idle for longest."""
-        now = asyncio.get_running_loop().time()
+        now = self.time()
         for connection in self._owing or self._others:
             if connection.stage is not _Stage.ANSWER and connection.since + self.bounds.grace <= now:
                 connection.cut("connections")
@@ -512,7 +517,7 @@ class _Connection(asyncio.Protocol):
         if self.stage is _Stage.ENDED:
             return
         self.stage = stage
-        self.since = asyncio.get_running_loop().time()
+        self.since = self._listener.time()
         self.until = self.since + self._listener.seconds[stage]
         if stage in (_Stage.IDLE, _Stage.REST):
             self._listener.release(self)
@@ -568,7 +573,7 @@ class _Connection(asyncio.Protocol):
             self.cut("ahead")
             return
         if self.stage is not _Stage.REST:
-            self._moved = asyncio.get_running_loop().time()
+            self._moved = self._listener.time()
             self._listener.hold(self, len(data))
         if self.stage is _Stage.HEADERS and not self._head:
             self._look_for_head(data)
@@ -618,11 +623,13 @@ class _Writer(StreamWriter):
         await super().write_headers(status_line, headers)
 
 
-def _without_server(make: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+def _without_server(
+    make: Callable[..., web.BaseRequest], loop: asyncio.AbstractEventLoop
+) -> Callable[..., web.BaseRequest]:
     """Return a factory of requests whose answers name no server, those to broken requests included."""
 
     def factory(message: Any, payload: Any, protocol: Any, _: Any, task: Any) -> web.BaseRequest:
-        return make(message, payload, protocol, _Writer(protocol, asyncio.get_running_loop()), task)
+        return make(message, payload, protocol, _Writer(protocol, loop), task)
 
     return factory
 
