@@ -198,7 +198,10 @@ class UsageCache:
 
     def of(self, group: str) -> GroupUsage:
         """Return the usage of a group as cached."""
-        return self._groups.setdefault(group, GroupUsage())
+        account = self._groups.get(group)
+        if account is None:
+            account = self._groups[group] = GroupUsage()
+        return account
 
     def is_current(self, group: str) -> bool:
         """Return True where the usage of a group has all changes seen so far.
