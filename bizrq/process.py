@@ -111,10 +111,11 @@ def quiet_collector() -> None:
     """Exempt all live objects from garbage collection, and make full collections rare.
 
     Caches hold hundreds of thousands of objects without a cycle, and a full collection stops the process to walk them.
+    Young ones are collected in small lots: 50,000 that a recount has made take 20 ms.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 1_000)
+    gc.set_threshold(5_000, 4, 50_000)
 
 
 def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Settings, KubeClient]:

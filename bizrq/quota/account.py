@@ -54,6 +54,7 @@ class Account:
         "_bytes",
         "_count",
         "_extra",
+        "_oldest",
         "_sizes",
         "catalog",
         "group",
@@ -92,6 +93,8 @@ class Account:
         self._by_namespace: dict[str, dict[str, int]] = {}
         #: The number of entries of each namespace, and their bytes.
         self._sizes: dict[str, tuple[int, int]] = {}
+        #: When the first entry of each namespace expires, or one that it had.
+        self._oldest: dict[str, int] = {}
         self._count = 0
         self._bytes = 0
         by_slot: dict[Slot, list[Reservation]] = {}
@@ -152,6 +155,10 @@ class Account:
         """Return what the entries of a namespace add to `used`, in nano-units; "" is that of child groups."""
         return self._by_namespace.get(namespace, {})
 
+    def all_expire_from(self, namespace: str, moment: int) -> bool:
+        """Return True if no entry of a namespace expires before a moment. False may be of one that is gone."""
+        return self._oldest.get(namespace, moment) >= moment
+
     def would_crowd(self, namespace: str) -> bool:
         """Return True where one more entry gives a namespace more than half of the space that others leave."""
         count, size = self._sizes.get(namespace, (0, 0))
@@ -186,8 +193,11 @@ class Account:
         before, after = {id(entry) for entry in old}, {id(entry) for entry in entries}
         self._by_slot[slot], self._extra[slot] = entries, extra
         more = len(entries) - len(old)
+        added = [entry for entry in entries if id(entry) not in before]
+        for entry in added:
+            self._oldest[slot.namespace] = min(entry.expires, self._oldest.get(slot.namespace, entry.expires))
         # Three bytes a line for the quotes and the comma.
-        size = sum(len(entry.line) + 3 for entry in entries if id(entry) not in before)
+        size = sum(len(entry.line) + 3 for entry in added)
         size -= sum(len(entry.line) + 3 for entry in old if id(entry) not in after)
         self._count += more
         self._bytes += size

@@ -43,17 +43,19 @@ def namespace_takes_half(account: Account, charge: Charge, adds: Resources, now:
 
     That holds for the space of the entries, too: many small ones would fill it.
     """
-    namespace = charge.slot.namespace
+    namespace, usual = charge.slot.namespace, now - SLOW + LIFETIME
+    if charge.is_grant or account.all_expire_from(namespace, usual):
+        return None
     crowds = account.would_crowd(namespace)
     # A write that has its entry takes no more space.
     crowds = crowds and not any(old.write == charge.write for old in account.reservations_of(charge.slot))
-    if charge.is_grant or not (crowds or any(_takes(account, namespace, adds, 2))):
+    if not (crowds or any(_takes(account, namespace, adds, 2))):
         return None
     slow = [
         entry.awaited_slot
         for entry in account.entries()
         if entry.slot.namespace == namespace
-        and entry.expires - LIFETIME < now - SLOW
+        and entry.expires < usual
         and not (entry.write == charge.write or charge.is_after(entry))
     ]
     if not slow:

@@ -97,6 +97,8 @@ class _Count(NamedTuple):
     below: Below | None = None
     #: What fresh pods and other objects cost beyond the workload, in words.
     surplus: str = ""
+    #: Something was waited for, and what is stored may have changed meanwhile.
+    has_waited: bool = False
 
 
 class WorkloadCosts:
@@ -147,8 +149,8 @@ class WorkloadCosts:
         """Return True if the workload could be counted at least once."""
         return uid in self._last
 
-    async def count(self, group: str, adapter: Adapter, obj: Object) -> None:
-        """Count a workload as it is stored now. If it changes during an await, count it again.
+    async def count(self, group: str, adapter: Adapter, obj: Object) -> bool:
+        """Count a workload as it is stored now. Return True if it had to wait: the workload may have changed meanwhile.
 
         Raises ApiError, Unreachable.
         """
@@ -157,7 +159,7 @@ class WorkloadCosts:
         known = self._counted.get(uid)
         if known is not None and known.version != version and self._is_stored(uid, known.version):
             # Another group has counted a later version meanwhile.
-            return
+            return True
         if found.hold is not None:
             self._holds[uid] = found.hold
         cost = msgspec.structs.replace(self._with_finding(uid, found), version=version)
@@ -166,6 +168,7 @@ class WorkloadCosts:
         created = created_at(obj) or 0
         for claim in cost.shared:
             self._claim_payers.add(claim, uid, created, group, slot)
+        return found.has_waited
 
     def remembered(self) -> Collection[str]:
         """Return the uids of all workloads that were counted and not forgotten."""
@@ -207,6 +210,7 @@ class WorkloadCosts:
             # One that has changed is counted again, and one that is gone is not.
             if stored is not None and stored["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]:
                 found = await self._now(adapter, obj)
+            found = found._replace(has_waited=True)
         return found
 
     def _late(self, adapter: Adapter, found: _Count, known: WorkloadCost | None) -> list[tuple[Informer, int, float]]:
@@ -247,14 +251,15 @@ class WorkloadCosts:
                 count(lookup)
         except Malformed as error:
             demand = self._last.get(uid) or counting.demand_at_least(obj, adapter, {}, lookup, self._config)
-            return _Count(WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked)))
+            cost = WorkloadCost(False, demand.resources, demand.shared, str(error), asked=tuple(asked))
+            return _Count(cost, has_waited=lookup.has_read)
         demand, found = counted[0]
         if not has_ended(obj, adapter):
             self._last[uid] = demand
         settled = found.cost.settled and not lookup.has_read
         unreadable = "; ".join(demand.unreadable)
         cost = msgspec.structs.replace(found.cost, settled=settled, unreadable=unreadable, asked=tuple(asked))
-        return found._replace(cost=cost)
+        return found._replace(cost=cost, has_waited=lookup.has_read)
 
     def _demand(self, adapter: Adapter, obj: Object, lookup: Lookup) -> counting.Demand:
         """Return what a workload asks for, with children that may grow beyond it. Raises Malformed.
