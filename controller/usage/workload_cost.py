@@ -8,6 +8,7 @@ This file alone decides when a smaller demand is believed, and at what an uncoun
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -203,9 +204,9 @@ class WorkloadCosts:
         """
         uid = obj["metadata"]["uid"]
         found = await self._now(adapter, obj)
-        if late := self._late(adapter, found, self._counted.get(uid)):
-            for informer, revision, timeout in late:
-                await informer.catch_up(revision, timeout)
+        if late := self._late(adapter, obj, found, self._counted.get(uid)):
+            for informer, revision, timeout, lag in late:
+                await informer.catch_up(revision, timeout, lag=lag)
             stored = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
             # One that has changed is counted again, and one that is gone is not.
             if stored is not None and stored["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]:
@@ -213,18 +214,27 @@ class WorkloadCosts:
             found = found._replace(has_waited=True)
         return found
 
-    def _late(self, adapter: Adapter, found: _Count, known: WorkloadCost | None) -> list[tuple[Informer, int, float]]:
-        """Return the watches to wait for, to which revision, and for how many seconds at most."""
+    def _late(
+        self, adapter: Adapter, obj: Object, found: _Count, known: WorkloadCost | None
+    ) -> list[tuple[Informer, int, float, float | None]]:
+        """Return the watches to wait for, to which revision, and for how many seconds: at most, and without a list.
+
+        None is the informer's own.
+        """
         if found.hold is None or found.below is None:
             return []
         if found.hold.is_behind:
-            revision = found.hold.revision
-            return [(each, revision, patience(each)) for each in self.watches_below(adapter)]
+            # Where nobody says what was observed, the watches have had their time while the demand counted on.
+            waited = self._clock() - found.hold.since
+            lag = 0.0 if has_observed(obj) is None and _LAG <= waited < math.inf else None
+            return [(each, found.hold.revision, patience(each), lag) for each in self.watches_below(adapter)]
         if not growth(found.cost.excess, known.excess if known is not None else {}):
             return []
         latest = self._pods.revision(found.below)
         watches = (self._cluster.informers.workloads[adapter.resource], *self.watches_below(adapter))
-        return [(each, latest, AHEAD) for each in watches if each.installed and each.store.resource_version < latest]
+        return [
+            (each, latest, AHEAD, None) for each in watches if each.installed and each.store.resource_version < latest
+        ]
 
     async def _now(self, adapter: Adapter, obj: Object) -> _Count:
         """Count a workload and what is below it, all as of the moment of return.
@@ -361,7 +371,7 @@ class WorkloadCosts:
             since = self._clock()
         elif not revision:
             # The status alone asks for less: its controller has written that.
-            since = float("-inf")
+            since = -math.inf
         if not revision or known.stored != stored or known.lags is not False:
             # Up to now its controllers may have made pods for the earlier demand.
             revision = below.revision

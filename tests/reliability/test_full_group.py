@@ -290,6 +290,19 @@ async def test_a_job_is_suspended_and_resumed(empty: Tenant) -> None:
     await empty.running(4)
 
 
+async def test_a_job_that_is_resumed_and_made_smaller_makes_room(empty: Tenant) -> None:
+    await empty.create(JOBS, briefly(of_kind(JOBS, web(empty, 4))))
+    await empty.running(4)
+    await empty.patch(JOBS, "web", {"spec": {"suspend": True}})
+    await empty.running(0)
+    await admitted(lambda: empty.patch(JOBS, "web", {"spec": {"suspend": False}}), empty)
+    await empty.running(4)
+    await empty.uses("4")
+    await empty.patch(JOBS, "web", {"spec": {"parallelism": 2}})
+    await admitted(lambda: empty.create(DEPLOYMENTS, web(empty, 2, name="other")), empty)
+    await empty.running(4)
+
+
 async def test_a_job_retries_its_pods(empty: Tenant) -> None:
     made = briefly(of_kind(JOBS, web(empty, 4)))
     made["spec"]["template"]["metadata"]["annotations"] |= {FAIL: "false"}

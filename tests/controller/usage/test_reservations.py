@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from bizrq.api import group as wire
+from bizrq.kube.informer import Informer
 from bizrq.store.groups import GROUPS
 from controller.usage.reservations import ReservationTracker
 from controller.watch.cluster import Cluster
@@ -28,6 +29,7 @@ from tests.support.objects import (
     rollout,
     tfjob,
 )
+from tests.support.tenant import JOBS
 
 WEB = "deployments.apps/default/web"
 WATCH_OF_DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -235,6 +237,35 @@ async def test_an_expired_promise_whose_object_the_watch_withholds_is_looked_up_
         books.clock.advance(61)
         found = await books.until("nlp", lambda g: not g.status.reservations)
         assert found.status.used == {"limits.cpu": "4"}
+
+
+async def test_a_job_that_asked_for_less_is_counted_once_its_time_is_over(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Job does not say what its controller has seen. The watch of pods had that time, and gets no second one."""
+    lags: list[float | None] = []
+    catch_up = Informer.catch_up
+
+    async def noted(self: Informer, revision: int, timeout: float, *, lag: float | None = None) -> bool:
+        if self.resource == PODS:
+            lags.append(lag)
+        return await catch_up(self, revision, timeout, lag=lag)
+
+    monkeypatch.setattr(Informer, "catch_up", noted)
+    made = {**deployment("train", "nlp"), "apiVersion": "batch/v1", "kind": "Job"}
+    made["spec"] = {"parallelism": 4, "template": made["spec"]["template"]}
+    made["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.client.create(JOBS, made)
+        await books.uses("nlp", cpu="4")
+        books.proxy.freeze("/api/v1/pods")
+        await books.client.patch(JOBS, "train", {"spec": {"parallelism": 1}}, namespace="default")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "4"})
+        lags.clear()
+        books.clock.advance(3)
+        await books.uses("nlp", cpu="1")
+    assert lags[0] == 0.0
 
 
 def test_the_next_look_is_due_when_the_oldest_promise_expires_and_soon_where_nothing_is_known_of_it_then() -> None:
