@@ -281,22 +281,22 @@ async def is_gone(tenant: Tenant, resource: Resource, name: str) -> bool:
     return False
 
 
+async def suspend_and_resume(tenant: Tenant) -> None:
+    """A Job of four pods."""
+    await tenant.create(JOBS, briefly(of_kind(JOBS, web(tenant, 4))))
+    await tenant.running(4)
+    await tenant.patch(JOBS, "web", {"spec": {"suspend": True}})
+    await tenant.running(0)
+    await admitted(lambda: tenant.patch(JOBS, "web", {"spec": {"suspend": False}}), tenant)
+    await tenant.running(4)
+
+
 async def test_a_job_is_suspended_and_resumed(empty: Tenant) -> None:
-    await empty.create(JOBS, briefly(of_kind(JOBS, web(empty, 4))))
-    await empty.running(4)
-    await empty.patch(JOBS, "web", {"spec": {"suspend": True}})
-    await empty.running(0)
-    await admitted(lambda: empty.patch(JOBS, "web", {"spec": {"suspend": False}}), empty)
-    await empty.running(4)
+    await suspend_and_resume(empty)
 
 
 async def test_a_job_that_is_resumed_and_made_smaller_makes_room(empty: Tenant) -> None:
-    await empty.create(JOBS, briefly(of_kind(JOBS, web(empty, 4))))
-    await empty.running(4)
-    await empty.patch(JOBS, "web", {"spec": {"suspend": True}})
-    await empty.running(0)
-    await admitted(lambda: empty.patch(JOBS, "web", {"spec": {"suspend": False}}), empty)
-    await empty.running(4)
+    await suspend_and_resume(empty)
     await empty.uses("4")
     await empty.patch(JOBS, "web", {"spec": {"parallelism": 2}})
     await admitted(lambda: empty.create(DEPLOYMENTS, web(empty, 2, name="other")), empty)
