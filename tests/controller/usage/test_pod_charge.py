@@ -302,7 +302,7 @@ def test_a_demand_that_fell_counts_until_the_pods_are_as_new(memory: Memory) -> 
     informer, waited = memory.cluster.informers.pods, []
     informer.installed = True
 
-    async def catch_up(revision: int, _timeout: float) -> bool:
+    async def catch_up(revision: int, _timeout: float, *, lag: float | None = None) -> bool:
         waited.append(revision)
         return False
 
@@ -321,7 +321,7 @@ def test_a_demand_that_fell_counts_until_the_pods_are_as_new_as_its_controllers_
     assert memory.charge(web) == 5
     memory.cluster.informers.pods.installed = True
 
-    async def catch_up(_revision: int, _timeout: float) -> bool:
+    async def catch_up(_revision: int, _timeout: float, *, lag: float | None = None) -> bool:
         return False
 
     memory.cluster.informers.pods.catch_up = catch_up  # type: ignore[method-assign]

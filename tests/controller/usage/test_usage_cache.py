@@ -156,7 +156,7 @@ class World(RuleBasedStateMachine):
     def _lines(self, costs: WorkloadCosts) -> UsageBuilder:
         return UsageBuilder(self.cluster, costs, ObservedUsage(self.cluster, knobs().counting))
 
-    async def _caught_up(self, informer: Informer, revision: int, _timeout: float) -> bool:
+    async def _caught_up(self, informer: Informer, revision: int, _timeout: float, *, lag: float | None = None) -> bool:
         self.deliver(informer.resource.kind)
         informer.store.resource_version = max(informer.store.resource_version, revision)
         return True
@@ -387,7 +387,7 @@ def _copy(obj: Object) -> Object:
     return {**obj, "metadata": {**obj["metadata"]}}
 
 
-async def _caught_up(informer: Informer, revision: int, _timeout: float) -> bool:
+async def _caught_up(informer: Informer, revision: int, _timeout: float, *, lag: float | None = None) -> bool:
     """A watch that shows no more while somebody waits for it."""
     await asyncio.sleep(0)
     return informer.store.resource_version >= revision
