@@ -156,7 +156,7 @@ class Account:
         return self._by_namespace.get(namespace, {})
 
     def all_expire_from(self, namespace: str, moment: int) -> bool:
-        """Return True if no entry of a namespace expires before a moment. False may be of one that is gone."""
+        """Return True if no entry of a namespace expires before a moment. An entry that is gone may count."""
         return self._oldest.get(namespace, moment) >= moment
 
     def would_crowd(self, namespace: str) -> bool:

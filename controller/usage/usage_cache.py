@@ -371,8 +371,8 @@ class UsageCache:
     async def _usage_of(self, query: UsageQuery, uid: str, found: Placement) -> WorkloadUsage | None:
         """Return the usage of a workload that is `found` now, counted from scratch. None where it leaves the group."""
         if found.adapter is not None and found.obj is not None and query.group in found.groups:
-            left = as_left(found.obj, found.left)
-            if await self._costs.count(query.group, found.adapter, left):
+            workload = as_left(found.obj, found.left)
+            if await self._costs.count(query.group, found.adapter, workload):
                 found = self._placement(uid)
         if found.adapter is None or found.obj is None or query.group not in found.groups:
             if found.obj is None:

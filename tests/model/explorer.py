@@ -541,8 +541,7 @@ def watch_steps(world: World, scenario: Scenario, number: int) -> Iterator[tuple
     """A controller's watches deliver everything that there is, both kinds at once or each for itself."""
     fresh = seen_now(world.stored, world.deleted, world.version)
     view = world.views[number]
-    listed = seen_now(world.stored, (), world.version)
-    if scenario.restarts and listed != view:
+    if scenario.restarts and (listed := seen_now(world.stored, (), world.version)) != view:
         yield f"controller {number} starts anew at {world.version}", _view(world, number, listed)
     wanted = [fresh]
     if scenario.kinds_apart:
