@@ -106,7 +106,8 @@ class Controller:
             StatementRetention(client, keep_statements),
             self.queue.add,
         )
-        self._overlaps = OverlapList(client)
+        self._overlaps = OverlapList(client, now)
+        self.cluster.unfinished.subscribe(self._overlaps.reject_gone)
         self._enforcement = EnforcementWatch(
             client,
             lambda: [group.name for group in self.cluster.groups.values()],

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
+from typing import Any
 
 import structlog
 
 from bizrq.api import overlap
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Unreachable
 from bizrq.store.overlaps import OVERLAPS
+from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 
 log = structlog.get_logger(__name__)
 
@@ -30,13 +32,19 @@ CHECK = 30.0
 class OverlapList:
     """The listed makers of all groups; `run` keeps the stored list equal to it."""
 
-    def __init__(self, client: KubeClient, *, pace: float = PACE, check: float = CHECK) -> None:
+    def __init__(self, client: KubeClient, now: Callable[[], int], *, pace: float = PACE, check: float = CHECK) -> None:
+        """`now` returns milliseconds since 1970."""
         self._client = client
+        self._now = now
         self._pace = pace
         self._check = check
         #: Texts by key, by group; no group without any. Then the end by key, of those that have one.
         self._listed: dict[str, Mapping[str, str]] = {}
         self._ends: dict[str, Mapping[str, str]] = {}
+        #: The ends of makers that are gone, by uid, in milliseconds since 1970. With those that an earlier leader has
+        #: listed, once these were read.
+        self._gone: dict[str, int] = {}
+        self._has_read = False
         self._changed = asyncio.Event()
         #: Some maker is newly listed, or no longer.
         self._urgent = asyncio.Event()
@@ -54,6 +62,13 @@ class OverlapList:
             self._changed.set()
         if before.keys() != listed.keys():
             self._urgent.set()
+
+    def reject_gone(self, uid: str, until: int) -> None:
+        """List a maker that is gone, beside those of the groups, until a time in milliseconds since 1970."""
+        self._drop_ended()
+        self._gone[uid] = until
+        self._changed.set()
+        self._urgent.set()
 
     def forget(self, group: str) -> None:
         """Forget a group that is gone."""
@@ -82,12 +97,19 @@ class OverlapList:
         # One of each group in turn: no group takes the place of others.
         turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
-        body = overlap.overlap_list(listed, {key: end for key in listed if (end := self._end(key))})
-        if len(listed) > len(body["listed"]):
-            log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         try:
             stored = await self._client.get(OVERLAPS, overlap.NAME)
         except NotFound:
+            stored = None
+        self._take_over_gone(stored or {})
+        self._drop_ended()
+        ends = {key: format_timestamp(until) for key, until in self._gone.items()}
+        ends |= {key: self._end(key) for key in listed}
+        listed = {**listed, **{key: overlap.GONE for key in self._gone if key not in listed}}
+        body = overlap.overlap_list(listed, {key: end for key, end in ends.items() if end})
+        if len(listed) > len(body["listed"]):
+            log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
+        if stored is None:
             try:
                 await self._client.create(OVERLAPS, body)
             except AlreadyExists:
@@ -97,6 +119,21 @@ class OverlapList:
         changes = {each: {**dict.fromkeys(stored.get(each) or {}), **body[each]} for each in fields}
         if any((stored.get(each) or {}) != body[each] for each in fields):
             await self._client.patch(OVERLAPS, overlap.NAME, changes)
+
+    def _take_over_gone(self, stored: Mapping[str, Any]) -> None:
+        """Keep the makers that are gone and that an earlier leader has listed: nobody sees them go again."""
+        if self._has_read:
+            return
+        self._has_read = True
+        listed, ends = stored.get("listed") or {}, stored.get("ends") or {}
+        for key in (key for key, text in listed.items() if text == overlap.GONE):
+            with contextlib.suppress(TimestampError):
+                self._gone.setdefault(key, parse_timestamp(ends.get(key, "")))
+
+    def _drop_ended(self) -> None:
+        now = self._now()
+        for key in [key for key, until in self._gone.items() if until <= now]:
+            del self._gone[key]
 
     def _end(self, key: str) -> str:
         """Return the last end of a key that several groups may list; "" where one of them has none."""

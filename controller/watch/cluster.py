@@ -35,6 +35,7 @@ from controller.watch.placement import Placements
 from controller.watch.pods import Pod
 from controller.watch.releases import ReleaseTracker
 from controller.watch.remembered import RememberedPayers
+from controller.watch.unfinished import Unfinished
 from controller.watch.unpaid import Unpaid
 from controller.watch.vanished import VanishedPods
 
@@ -80,8 +81,8 @@ class Cluster:
     Each part decides one thing: `informers` what is watched, `ownership` who pays, `descendants` what an owner has
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
     charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
-    `unpaid` what nobody pays for yet, `deletions` what is gone before its pods are seen, `ignored` which
-    labels charge nobody.
+    `unpaid` what nobody pays for yet, `deletions` what is gone before its pods are seen, `unfinished` what is gone
+    before they are made, `ignored` which labels charge nobody.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Cluster:
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.deletions = Deletions(self.informers, registry)
+        self.unfinished = Unfinished(self.informers, registry, now)
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
@@ -182,6 +184,8 @@ class Cluster:
             self.moved_pods.forget(old["metadata"]["uid"])
             self.unpaid.discard(old["metadata"]["uid"])
             self.deletions.note(old)
+        if old is not None and (new is None or _starts_to_go(old, new)) and self.ownership.paid(old) is not None:
+            self.unfinished.note(old, new)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)
@@ -475,6 +479,10 @@ def _ties(pod: Pod | None) -> object:
 
 def _deletion_timestamp(obj: Object | None) -> object:
     return obj["metadata"].get("deletionTimestamp") if obj else None
+
+
+def _starts_to_go(old: Object, new: Object) -> bool:
+    return _deletion_timestamp(old) is None and _deletion_timestamp(new) is not None
 
 
 def _is_uncounted(obj: Object) -> bool:

@@ -20,6 +20,7 @@ from bizrq.store.access import ACCESS_REVIEWS
 from bizrq.store.overlaps import OVERLAPS
 from bizrq.units.times import format_timestamp
 from controller.overlap import OverlapList
+from controller.watch.cluster import now_ms
 from tests.support.cluster import Cluster, eventually, has_kinds, served
 from tests.support.gate import as_maker, pod_of, rejection
 from tests.support.objects import (
@@ -86,7 +87,7 @@ async def listed(client: KubeClient) -> AsyncIterator[OverlapList]:
 
 @contextlib.asynccontextmanager
 async def kept(client: KubeClient) -> AsyncIterator[OverlapList]:
-    found = OverlapList(client, pace=0.05, check=0.2)
+    found = OverlapList(client, now_ms, pace=0.05, check=0.2)
     task = asyncio.create_task(found.run())
     try:
         yield found

@@ -10,6 +10,7 @@ from pathlib import Path
 import crds
 from bizrq.api import overlap
 from bizrq.kube.client import KubeClient, NotFound
+from bizrq.units.times import format_timestamp
 from controller.overlap import OVERLAPS, OverlapList
 from sandbox.server import Sandbox
 from tests.support.cluster import eventually, has_kinds
@@ -20,9 +21,14 @@ CHECK = 4.0
 LISTED = {"uid": "exceeded quota: nlp"}
 
 
+def now() -> int:
+    """The loop's own milliseconds: a test does not wait for them."""
+    return round(1000 * asyncio.get_running_loop().time())
+
+
 @asynccontextmanager
 async def kept(client: KubeClient) -> AsyncIterator[OverlapList]:
-    found = OverlapList(client, check=CHECK)
+    found = OverlapList(client, now, check=CHECK)
     task = asyncio.create_task(found.run())
     try:
         yield found
@@ -117,3 +123,29 @@ async def test_a_key_of_two_groups_ends_with_the_later_one_if_both_end(tmp_path:
             found.forget("vision")
             found.set("nlp", LISTED, {"uid": early})
             await has({"uid": early})
+
+
+async def listed(client: KubeClient) -> tuple[dict[str, str], dict[str, str]]:
+    stored = await client.get(OVERLAPS, overlap.NAME)
+    return stored.get("listed") or {}, stored.get("ends") or {}
+
+
+async def test_what_is_gone_is_listed_until_its_end_by_whoever_leads(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+        until = {"soon": now() + 3_000, "later": now() + 600_000}
+
+        async def are_listed(*uids: str) -> bool:
+            wanted = {uid: format_timestamp(until[uid]) for uid in uids}
+            with suppress(NotFound):
+                return await listed(client) == (LISTED | dict.fromkeys(uids, overlap.GONE), wanted)
+            return False
+
+        async with kept(client) as found:
+            found.set("nlp", LISTED)
+            found.reject_gone("soon", until["soon"])
+            found.reject_gone("later", until["later"])
+            await eventually(lambda: are_listed("soon", "later"), 5, "both are listed")
+        async with kept(client) as next_leader:
+            next_leader.set("nlp", LISTED)
+            await eventually(lambda: are_listed("later"), 3 * CHECK, "the one that has ended is not")

@@ -90,7 +90,8 @@ class Paid:
         return ENDS[self.reason]
 
 
-#: An object below an owner that went longer ago than this is not the owner's: milliseconds for watches to catch up.
+#: An object that names a group itself, below an owner that went longer ago than this, is not the owner's: milliseconds
+#: for watches to catch up.
 LATE = 10_000
 
 
@@ -236,13 +237,13 @@ def left_by(top: Object, registry: Registry, remembered: Remembered) -> Memory |
     found = remembered.get(str(reference.get("uid")))
     if found is None or found.gone is None or not matches_reference(found, reference, namespace_name(top)):
         return None
-    created = created_at(top)
+    created, label = created_at(top), _label(top)
     if created is None or created <= found.gone:
         return found
-    # What its controller makes late names its group, or none: another one has admitted this. No controller makes
-    # anything for a pod.
-    is_late = created <= found.gone + LATE and reference.get("kind") != POD[1]
-    return found if is_late and _label(top) in (None, found.group) else None
+    # No controller makes anything for a pod. What names another group was admitted there. What names none can only be
+    # its controller's, however late: nobody else may make that (webhooks.charging.owner_trust).
+    is_late = label is None or (label == found.group and created <= found.gone + LATE)
+    return found if is_late and reference.get("kind") != POD[1] else None
 
 
 def dropped_by(

@@ -279,10 +279,24 @@ async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(boo
         await books.remove(job)
         await books.until("nlp", lambda g: bool(g.status.leftovers))
         books.box.clock.advance(60)
+        job["spec"].setdefault("template", {})["metadata"] = {"labels": {LABEL: "vision"}}
         await books.pod("late", job, gpu=0)
-        await books.client.patch(PODS, "late", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
         await books.uses("vision", cpu="1")
         await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "1"})
+
+
+async def test_what_a_controller_makes_long_after_its_owner_went_is_left(books: Books) -> None:
+    async with books.controller():
+        await books.group("vision", cpu="9")
+        job = await team(books)
+        await books.remove(job)
+        await books.until("nlp", lambda g: bool(g.status.leftovers))
+        books.box.clock.advance(60)
+        await books.pod("late", job, gpu=0)
+        await books.uses("nlp", cpu="2")
+        await books.client.patch(PODS, "late", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
+        await books.holds_still("nlp", lambda g: g.status.used == {"limits.cpu": "2"})
+        await books.uses("vision", cpu="0")
 
 
 async def test_what_its_owner_would_not_keep_pays_for_itself_until_it_would(books: Books) -> None:
