@@ -14,7 +14,7 @@ from bizrq.kube.store import Kept, plain
 from bizrq.workloads.kinds.declaration import POD, Adapter, GroupKind
 from bizrq.workloads.lookup import reference_of
 from bizrq.workloads.owners import MAX_HOPS
-from bizrq.workloads.ownership.observation import has_observed
+from bizrq.workloads.ownership.observation import has_observed, is_awaited
 from controller.watch.cluster import Cluster
 from controller.watch.pods import Pod
 
@@ -74,6 +74,11 @@ class Below:
         return max(int(each["metadata"]["resourceVersion"]) for each in self.objects)
 
     @property
+    def is_awaited(self) -> bool:
+        """Return True while a controller of any of these objects has not acted yet, and will say so once it has."""
+        return any(map(is_awaited, self.objects))
+
+    @property
     def lags(self) -> bool:
         """Return True while a controller of any of these objects says that it has not observed what is stored."""
         return any(has_observed(each) is False for each in self.objects)
@@ -120,7 +125,7 @@ def unseen_below(cluster: Cluster, adapter: Adapter, workload: Object) -> tuple[
     below = gather(cluster, adapter, workload)
     revision, watches = below.revision, informers_below(cluster, adapter)
     late = [(each, revision) for each in watches if each.installed and each.store.resource_version < revision]
-    return below.lags, late
+    return below.lags or below.is_awaited, late
 
 
 def _gather_below(cluster: Cluster, path: Path, found: Below) -> list[Path]:

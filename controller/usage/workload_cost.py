@@ -22,7 +22,7 @@ from bizrq.workloads.demand import counting
 from bizrq.workloads.kinds.declaration import POD, Adapter
 from bizrq.workloads.lookup import Lookup, Reference, TrackingLookup
 from bizrq.workloads.ownership.lives import ends_at, is_live
-from bizrq.workloads.ownership.observation import has_observed, is_awaited
+from bizrq.workloads.ownership.observation import has_observed, is_awaited, is_job, is_job_to_say_more
 from bizrq.workloads.ownership.payers import created_at
 from bizrq.workloads.pods.roles import has_ended
 from bizrq.workloads.validation import Malformed
@@ -37,8 +37,9 @@ _READ = 5.0
 #: Seconds for which the demand of a kind without `observedGeneration` counts after it fell, and after which a surplus
 #: is reported: watches of several kinds show one change within that.
 _LAG: Final = 3.0
-#: The same where a controller will say what it observed and has never acted: a busy one goes by what it saw then.
-_UNSEEN_LAG: Final = 15.0
+#: The same where a controller will say what it observed, and has not: a busy one goes by what it saw before. As long as
+#: a reservation holds what was promised.
+_UNSEEN_LAG: Final = 60.0
 
 
 class WorkloadCost(msgspec.Struct, frozen=True):
@@ -78,6 +79,9 @@ class _Hold(NamedTuple):
     spec was first seen to ask for less, on the clock, and `revision` that of the object when the stored demand was; 0
     where the stored demand counts. `lags` is True while a controller has to act on it, None where its kind does not
     say. `is_behind` is True where all that is missing is a watch of what is below that has reached the revision.
+
+    `status` is that of a Job when its spec changed, and `is_new` is True where its controller has not written another
+    since it asked for more. `lag` is for how many seconds the demand counts where its kind does not say.
     """
 
     counts: Resources
@@ -88,6 +92,9 @@ class _Hold(NamedTuple):
     revision: int = 0
     lags: bool | None = False
     is_behind: bool = False
+    status: object = None
+    is_new: bool = False
+    lag: float = _LAG
 
 
 class _Count(NamedTuple):
@@ -320,7 +327,7 @@ class WorkloadCosts:
         charge = larger(counts, found.weighed.charge)
         again = [found.weighed.again] if found.weighed.again is not None else []
         if hold.lags is None:
-            again.append(self._now_ms() + round(1000 * max(0.1, hold.since + _lag(obj) - self._clock())))
+            again.append(self._now_ms() + round(1000 * max(0.1, hold.since + hold.lag - self._clock())))
         elif hold.is_behind:
             again.append(self._now_ms() + 1000)
         own = found.weighed.runs if ended else demand.resources
@@ -364,11 +371,15 @@ class WorkloadCosts:
         """
         metadata = obj["metadata"]
         known, generation = self._holds.get(metadata["uid"]), metadata.get("generation")
+        told = obj.get("status") if is_job(obj) else None
+        is_same = known is not None and known.status == told
         if known is None or not growth(known.counts, stored):
-            return _Hold(stored, stored, generation, group)
-        since, revision = known.since, known.revision
+            # Its controller may make pods for the larger demand long after that.
+            is_new = told is not None and known is not None and _is_new(known, stored, is_same=is_same)
+            return _Hold(stored, stored, generation, group, status=told if is_new else None, is_new=is_new)
+        since, revision, status, is_new = known.since, known.revision, known.status, known.is_new
         if known.generation != generation:
-            since = self._clock()
+            since, status, is_new = self._clock(), told, is_new and is_same
         elif not revision:
             # The status alone asks for less: its controller has written that.
             since = -math.inf
@@ -376,11 +387,13 @@ class WorkloadCosts:
             # Up to now its controllers may have made pods for the earlier demand.
             revision = below.revision
         hold = _Hold(larger(known.counts, stored), stored, generation, known.group, since, revision)
-        observed = True if ended else _is_observed(obj, below)
+        observed = True if ended or (told is not None and told != status) else _is_observed(obj, below)
         if observed is False:
             return hold._replace(lags=True)
-        if observed is None and self._clock() - since < _lag(obj):
-            return hold._replace(lags=None)
+        if observed is None:
+            hold = hold._replace(status=status, is_new=is_new, lag=_lag(obj, is_new=is_new))
+            if self._clock() - since < hold.lag:
+                return hold._replace(lags=None)
         if any(each.store.resource_version < revision for each in self.watches_below(adapter)):
             return hold._replace(is_behind=True)
         return _Hold(stored, stored, generation, group)
@@ -398,9 +411,15 @@ class WorkloadCosts:
         return msgspec.structs.replace(found.cost, settled=False, again=again)
 
 
-def _lag(obj: Object) -> float:
+def _is_new(known: _Hold, stored: Resources, *, is_same: bool) -> bool:
+    """Return True while a Job's controller has not acted on the last growth. `is_same` if its status is the former."""
+    return bool(growth(stored, known.counts)) or (known.is_new and is_same)
+
+
+def _lag(obj: Object, *, is_new: bool) -> float:
     """Return for how many seconds a demand counts that fell, where the workload does not say what was observed."""
-    return _UNSEEN_LAG if is_awaited(obj) else _LAG
+    is_to_come = is_awaited(obj) or (is_job(obj) and (is_new or is_job_to_say_more(obj)))
+    return _UNSEEN_LAG if is_to_come else _LAG
 
 
 def _is_observed(obj: Object, below: Below) -> bool | None:

@@ -147,6 +147,9 @@ async def test_hard_lowered_below_used_is_told_and_the_parent_goes_on_holding(bo
         await books.group("corp", cpu="100")
         await books.group("ai", "corp", cpu="60")
         await books.create(deployment("web", "ai", 40))
+        # Its controller acts at once.
+        acted = {"status": {"observedGeneration": 99}}
+        await books.client.patch(DEPLOYMENTS, "web", acted, namespace="default", subresource="status")
         await books.uses("ai", cpu="40")
         await books.uses("corp", cpu="60")
         await books.client.patch(GROUPS, "ai", {"spec": {"hard": {"limits.cpu": "30"}}})

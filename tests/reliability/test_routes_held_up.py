@@ -15,12 +15,23 @@ import pytest_asyncio
 from bizrq.api import overlap
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.store.overlaps import OVERLAPS
-from tests.reliability.routes import gone, one_by_one, operated, owned, pod, replica_set, web
+from tests.reliability.routes import (
+    attempt,
+    for_a_while,
+    gone,
+    of_kind,
+    one_by_one,
+    operated,
+    owned,
+    pod,
+    replica_set,
+    web,
+)
 from tests.support.cluster import Cluster, eventually
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, PYTORCHJOBS, REPLICASETS
-from tests.support.tenant import STATEFULSETS, Tenant
+from tests.support.objects import PODS, PYTORCHJOBS, REPLICASETS, Object
+from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,6 +54,38 @@ async def asks_for_four(tenant: Tenant, kind: Resource) -> str:
         return uid
     worker = {"replicas": 4, "restartPolicy": "Never", "template": web(tenant, 1)["spec"]["template"]}
     return await operated(tenant, kind, {"pytorchReplicaSpecs": {"Worker": worker}})
+
+
+async def keep_busy(tenant: Tenant) -> None:
+    """Have the controller of Jobs make the last 245 of 500 small pods, in one lot: that takes it 12 seconds."""
+    made = of_kind(JOBS, web(tenant, 500, name="decoy", app="decoy", cpu="1m"))
+    made["spec"]["completions"] = 500
+    made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    await tenant.create(JOBS, made)
+
+    async def is_in_last_lot() -> bool:
+        return len(await tenant.pods()) >= 250
+
+    await eventually(is_in_last_lot, 60, "the decoy is in its last lot")
+
+
+async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: LivePods, cluster: Cluster) -> None:
+    """Jobs of three and two cores, in four: the controller makes the pods of each spec that it has seen."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant)
+    for number in (3, 2):
+        job = of_kind(JOBS, web(tenant, number, name=f"own{number}", app=f"own{number}", slow=True))
+        job["spec"]["completions"] = number
+
+        async def is_admitted(job: Object = job) -> bool:
+            return await attempt(tenant.create(JOBS, job)) is None
+
+        if await for_a_while(is_admitted, 8):
+            await asyncio.sleep(1)
+            await attempt(tenant.patch(JOBS, f"own{number}", {"spec": {"suspend": True}}))
+    await asyncio.sleep(20)
+    await live.settled()
 
 
 async def comes(maker: KubeClient, tenant: Tenant, kind: Resource, name: str, uid: str) -> str:

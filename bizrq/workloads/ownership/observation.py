@@ -1,6 +1,8 @@
 """Decide if the controller of an object has acted on the spec that is stored.
 
-This file alone reads that from `status.observedGeneration`. Not every kind has it.
+This file alone reads that from `status.observedGeneration`. Not every kind has it. A Job's controller writes a status
+only on the version of the Job that it has read, once it has made and deleted the pods that this asks for. So a status
+that is written after a spec is of that spec. Source: kubernetes pkg/controller/job/job_controller.go, syncJob.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bizrq.workloads.kinds.declaration import JOB, JOB_CONTROLLER
 from bizrq.workloads.lookup import group_and_version
+from bizrq.workloads.validation import map_at
 
 #: A generation as text, as a Rollout's status has it.
 _TEXT: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -25,8 +29,31 @@ _FROM_THE_FIRST: Final = frozenset({"apps"})
 
 
 def is_awaited(obj: Mapping[str, Any]) -> bool:
-    """Return True where a status that does not say what was observed is of a controller that has not acted yet."""
-    return group_and_version(obj.get("apiVersion"))[0] in _FROM_THE_FIRST
+    """Return True where a controller has not acted yet that will say what it has observed. Raises nothing."""
+    if group_and_version(obj.get("apiVersion"))[0] in _FROM_THE_FIRST:
+        return has_observed(obj) is None
+    return is_job(obj) and not obj.get("status")
+
+
+def is_job(obj: Mapping[str, Any]) -> bool:
+    """Return True for a Job of whose pods Kubernetes' own controller takes care."""
+    group, _ = group_and_version(obj.get("apiVersion"))
+    return (group, obj.get("kind")) == JOB and map_at(obj, "spec").get("managedBy", JOB_CONTROLLER) == JOB_CONTROLLER
+
+
+def is_job_to_say_more(job: Mapping[str, Any]) -> bool:
+    """Return True where the controller of a Job will write another status once it acts on the spec. Raises nothing."""
+    spec, status = map_at(job, "spec"), map_at(job, "status")
+    active, parallelism = status.get("active", 0), spec.get("parallelism", 1)
+    if spec.get("suspend"):
+        return bool(active) or not _is_suspended(status)
+    return not status or (type(active) is int and type(parallelism) is int and active > parallelism)
+
+
+def _is_suspended(status: Mapping[str, Any]) -> bool:
+    conditions = status.get("conditions")
+    found = (each for each in conditions if isinstance(each, dict)) if isinstance(conditions, list) else ()
+    return any(each.get("type") == "Suspended" and each.get("status") == "True" for each in found)
 
 
 def has_observed(obj: Mapping[str, Any]) -> bool | None:

@@ -236,27 +236,86 @@ def test_a_workload_that_is_being_deleted_makes_no_other_pods(memory: Memory) ->
     assert memory.charge(web) == 5
 
 
-def job(memory: Memory, parallelism: int = 5, *, suspend: bool = False, **spec: Any) -> Object:
+SUSPENDED: Object = {"conditions": [{"type": "Suspended", "status": "True"}]}
+
+
+def job(
+    memory: Memory, parallelism: int = 5, *, suspend: bool = False, status: Object | None = None, **spec: Any
+) -> Object:
     spec = {"parallelism": parallelism, "suspend": suspend, "template": template(), **spec}
-    made = {**deployment("train", "nlp"), "apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    made = {**deployment("train", "nlp"), "apiVersion": "batch/v1", "kind": "Job", "spec": spec, "status": status or {}}
     # Each call is another spec.
     return memory.put(made, generation=memory.revision)
 
 
+def says(memory: Memory, job: Object, status: Object) -> Object:
+    """The Job once its controller has written its status."""
+    return memory.put({**job, "status": status}, generation=job["metadata"]["generation"])
+
+
 def test_a_job_that_is_suspended_and_resumed_counts_the_pods_of_before(memory: Memory) -> None:
-    train = job(memory)
+    train = job(memory, status={"active": 5})
     pods = [run(memory, f"old-{number}", train) for number in range(5)]
     assert memory.charge(train) == 5
-    train = job(memory, suspend=True)
+    train = job(memory, suspend=True, status={"active": 5})
     assert memory.charge(train) == 5
     memory.drop(memory.put({**pods[0], "status": {"phase": "Succeeded"}}))
     assert memory.charge(train) == 5, "its controller may not have seen that yet"
-    assert memory.cost(train).again == memory.now + 3000
+    assert memory.cost(train).again == memory.now + 60_000
     for each in pods[1:]:
         deleted(memory, each, 86400)
     memory.wait(3)
+    assert memory.charge(train) == 5
+    train = says(memory, train, SUSPENDED)
     assert memory.charge(train) == 4
-    assert memory.charge(job(memory)) == 9
+    assert memory.charge(job(memory, status=SUSPENDED)) == 9
+
+
+@pytest.mark.parametrize(
+    ("before", "spec", "status", "seconds"),
+    [
+        ({}, {"suspend": True}, {}, 60),
+        ({}, {"parallelism": 2}, {}, 60),
+        ({"active": 5}, {"suspend": True}, {"active": 5}, 60),
+        ({"active": 5}, {"parallelism": 2}, {"active": 5}, 60),
+        ({"active": 2}, {"parallelism": 2}, {"active": 2}, 3),
+        ({}, {"parallelism": 2, "managedBy": "example.com/other"}, {}, 3),
+    ],
+)
+def test_a_job_counts_until_its_controller_says_more_or_long_enough(
+    memory: Memory, before: Object, spec: Object, status: Object, seconds: int
+) -> None:
+    """Its controller makes pods in lots, and writes the status after that."""
+    assert memory.charge(job(memory, status=before)) == 5
+    train = job(memory, status=status, **spec)
+    assert memory.charge(train) == 5
+    memory.wait(seconds - 1)
+    assert memory.charge(train) == 5
+    assert memory.cost(train).again == memory.now + 1000
+    memory.wait(1)
+    assert memory.charge(train) < 5
+
+
+def test_a_job_that_is_resumed_and_suspended_at_once_counts_until_its_controller_says_more(memory: Memory) -> None:
+    """The condition is that of the first suspension: its controller may be making pods meanwhile."""
+    assert memory.charge(job(memory, suspend=True, status=SUSPENDED)) == 0
+    assert memory.charge(job(memory, status=SUSPENDED)) == 5
+    train = job(memory, suspend=True, status=SUSPENDED)
+    assert memory.charge(train) == 5
+    memory.wait(59)
+    assert memory.charge(train) == 5
+    assert memory.charge(says(memory, train, {**SUSPENDED, "terminating": 1})) == 0
+
+
+def test_a_job_that_has_acted_on_more_since_counts_no_longer_than_others(memory: Memory) -> None:
+    assert memory.charge(job(memory, 2, status={"active": 2})) == 2
+    train = job(memory, status={"active": 2})
+    assert memory.charge(train) == 5
+    assert memory.charge(says(memory, train, {"active": 3, "succeeded": 2})) == 5
+    train = job(memory, 3, status={"active": 3, "succeeded": 2})
+    assert memory.charge(train) == 5
+    memory.wait(3)
+    assert memory.charge(train) == 3
 
 
 def test_a_job_may_wait_for_its_pods(memory: Memory) -> None:
@@ -289,8 +348,8 @@ def test_what_its_controller_never_acted_on_counts_for_longer(memory: Memory) ->
     assert memory.charge(web) == 5
     web = memory.put(deployment("web", "nlp", 2), generation=2)
     assert memory.charge(web) == 5
-    assert memory.cost(web).again == memory.now + 15_000
-    memory.wait(14)
+    assert memory.cost(web).again == memory.now + 60_000
+    memory.wait(59)
     assert memory.charge(web) == 5
     memory.wait(1)
     assert memory.charge(web) == 2
