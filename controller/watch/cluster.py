@@ -184,8 +184,8 @@ class Cluster:
             self.moved_pods.forget(old["metadata"]["uid"])
             self.unpaid.discard(old["metadata"]["uid"])
             self.deletions.note(old)
-        if old is not None and (new is None or _starts_to_go(old, new)) and self.ownership.paid(old) is not None:
-            self.unfinished.note(old, new)
+        if old is not None and (new is None or _starts_to_go(old, new)):
+            self.unfinished.note(old, new, is_paid=self.ownership.paid(old) is not None)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)

@@ -53,10 +53,10 @@ class Unfinished:
         """Call `report` with the uid of each maker that goes too early, and with the time until which pods may come."""
         self._report = report
 
-    def note(self, old: Object, new: Object | None) -> None:
-        """Note that a paid object starts to go, or is gone where `new` is None: its controller begins no more pods.
+    def note(self, old: Object, new: Object | None, *, is_paid: bool = True) -> None:
+        """Note that an object starts to go, or is gone where `new` is None: its controller begins no more pods.
 
-        Call it once the watch has shown that.
+        Call it once the watch has shown that, with `is_paid` if a group pays for the object.
         """
         adapter, uid = self._registry.of(old), old["metadata"]["uid"]
         if adapter is None or POD not in adapter.creates:
@@ -66,7 +66,7 @@ class Unfinished:
         else:
             known, store = self._going.pop(uid, None), self._informers.kinds[adapter.group_kind].store
             is_unfinished = self._is_unfinished(old, adapter, store.resource_version) if known is None else known
-        if is_unfinished:
+        if is_unfinished and is_paid:
             self._report(uid, self._now() + WAITS)
 
     def _is_unfinished(self, obj: Object, adapter: Adapter, revision: int) -> bool:

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from bizrq.api import group as wire
+from bizrq.kube.client import Resource
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import GROUPS
 from controller.usage.reservations import ReservationTracker
@@ -46,6 +47,29 @@ async def test_a_create_that_was_seen_is_counted_and_no_longer_promised(books: B
         await books.promise("nlp", entry(WEB, "cpu=4", of=web["metadata"]["uid"]))
         found = await books.until("nlp", lambda g: not g.status.reservations)
         assert (found.status.used, found.status.self_used) == ({"limits.cpu": "4"}, {"limits.cpu": "4"})
+
+
+@pytest.mark.parametrize("kind", [JOBS, DEPLOYMENTS], ids=lambda each: each.kind)
+async def test_what_is_made_smaller_at_once_stays_promised_until_its_controller_has_acted(
+    books: Books, kind: Resource
+) -> None:
+    """It may be making the pods of the spec that was created, and it has no status yet."""
+    number = "parallelism" if kind is JOBS else "replicas"
+    made = deployment("web", "nlp", 4)
+    if kind is JOBS:
+        made = {**made, "apiVersion": "batch/v1", "kind": "Job", "spec": {**made["spec"], number: 4}}
+        made["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+        del made["spec"]["replicas"], made["spec"]["selector"]
+    uid = (await books.client.create(kind, made))["metadata"]["uid"]
+    await books.client.patch(kind, "web", {"spec": {number: 1}}, namespace="default")
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.uses("nlp", cpu="1")
+        await books.promise("nlp", entry(f"{kind.key}/default/web", "cpu=4", of=uid))
+        await books.holds_still("nlp", lambda g: len(g.status.reservations) == 1)
+        acted = {"observedGeneration": 99} if kind is DEPLOYMENTS else {"active": 1}
+        await books.client.patch(kind, "web", {"status": acted}, namespace="default", subresource="status")
+        await books.until("nlp", lambda g: not g.status.reservations)
 
 
 async def test_a_create_that_was_not_seen_stays_promised_beside_another_object_of_its_name(books: Books) -> None:
@@ -258,6 +282,9 @@ async def test_a_job_that_asked_for_less_is_counted_once_its_time_is_over(
     async with books.controller():
         await books.group("nlp", cpu="10")
         await books.client.create(JOBS, made)
+        # Its controller has no more to say of a smaller number.
+        acted = {"status": {"active": 1}}
+        await books.client.patch(JOBS, "train", acted, namespace="default", subresource="status")
         await books.uses("nlp", cpu="4")
         books.proxy.freeze("/api/v1/pods")
         await books.client.patch(JOBS, "train", {"spec": {"parallelism": 1}}, namespace="default")

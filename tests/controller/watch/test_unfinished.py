@@ -37,11 +37,11 @@ class Watches:
         self.reported: list[tuple[str, int]] = []
         self.found.subscribe(lambda *each: self.reported.append(each))
 
-    def goes(self, spec: Object, status: Object | None = None, uid: str = "u") -> None:
-        self.found.note(made(self.kind, spec, status, uid), None)
+    def goes(self, spec: Object, status: Object | None = None, *, is_paid: bool = True) -> None:
+        self.found.note(made(self.kind, spec, status), None, is_paid=is_paid)
 
     def starts_to_go(self, spec: Object) -> None:
-        old = made(self.kind, spec, None, "u")
+        old = made(self.kind, spec, None)
         metadata = {**old["metadata"], "deletionTimestamp": "2026-11-28T00:00:00Z", "resourceVersion": str(GONE)}
         self.found.note(old, {**old, "metadata": metadata})
 
@@ -54,8 +54,8 @@ def of(kind: str, version: str, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, **fields}
 
 
-def made(kind: str, spec: Object, status: Object | None, uid: str) -> Object:
-    metadata = {"name": "x", "namespace": "t", "uid": uid, "generation": 1}
+def made(kind: str, spec: Object, status: Object | None) -> Object:
+    metadata = {"name": "x", "namespace": "t", "uid": "u", "generation": 1}
     return of(kind, VERSIONS.get(kind, "apps/v1"), metadata=metadata, spec=spec, status=status or {})
 
 
@@ -116,6 +116,12 @@ def test_what_had_all_of_its_pods_waits_for_none(
 def test_none_come_in_a_namespace_that_goes(namespace: Object | None) -> None:
     watches = Watches("ReplicaSet", [], namespace)
     watches.goes({"replicas": 2})
+    assert watches.reported == []
+
+
+def test_what_no_group_pays_for_is_nobodys_matter() -> None:
+    watches = Watches("ReplicaSet")
+    watches.goes({"replicas": 2}, is_paid=False)
     assert watches.reported == []
 
 
