@@ -94,21 +94,11 @@ class OverlapList:
             await _happens(self._changed, self._check)
 
     async def _write(self) -> None:
-        # One of each group in turn: no group takes the place of others.
-        turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
-        listed = dict(each for turn in turns for each in turn if each is not None)
         try:
             stored = await self._client.get(OVERLAPS, overlap.NAME)
         except NotFound:
             stored = None
-        self._take_over_gone(stored or {})
-        self._drop_ended()
-        ends = {key: format_timestamp(until) for key, until in self._gone.items()}
-        ends |= {key: self._end(key) for key in listed}
-        listed = {**listed, **{key: overlap.GONE for key in self._gone if key not in listed}}
-        body = overlap.overlap_list(listed, {key: end for key, end in ends.items() if end})
-        if len(listed) > len(body["listed"]):
-            log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
+        body = self._wanted(stored or {})
         if stored is None:
             try:
                 await self._client.create(OVERLAPS, body)
@@ -119,6 +109,21 @@ class OverlapList:
         changes = {each: {**dict.fromkeys(stored.get(each) or {}), **body[each]} for each in fields}
         if any((stored.get(each) or {}) != body[each] for each in fields):
             await self._client.patch(OVERLAPS, overlap.NAME, changes)
+
+    def _wanted(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the list as it has to be now, in place of the stored one."""
+        self._take_over_gone(stored)
+        self._drop_ended()
+        # One of each group in turn: no group takes the place of others.
+        turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
+        listed = dict(each for turn in turns for each in turn if each is not None)
+        ends = {key: format_timestamp(until) for key, until in self._gone.items()}
+        ends |= {key: self._end(key) for key in listed}
+        listed = {**listed, **{key: overlap.GONE for key in self._gone if key not in listed}}
+        body = overlap.overlap_list(listed, {key: end for key, end in ends.items() if end})
+        if len(listed) > len(body["listed"]):
+            log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
+        return body
 
     def _take_over_gone(self, stored: Mapping[str, Any]) -> None:
         """Keep the makers that are gone and that an earlier leader has listed: nobody sees them go again."""

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import crds
 from bizrq.api import overlap
@@ -123,6 +126,34 @@ async def test_a_key_of_two_groups_ends_with_the_later_one_if_both_end(tmp_path:
             found.forget("vision")
             found.set("nlp", LISTED, {"uid": early})
             await has({"uid": early})
+
+
+async def test_a_group_that_goes_while_the_list_is_read_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+        get = client.get
+
+        async def get_and_forget(*args: Any, **kwargs: Any) -> Any:
+            stored = await get(*args, **kwargs)
+            found.forget("vision")
+            return stored
+
+        async with kept(client) as found:
+            found.set("nlp", LISTED)
+            await eventually(lambda: is_stored(client), 5, "the list is stored")
+            monkeypatch.setattr(client, "get", get_and_forget)
+            found.set("vision", {"other": "exceeded quota: vision"}, {"other": "2026-01-01T00:00:00.000Z"})
+            await asyncio.sleep(2)
+            monkeypatch.undo()
+            found.set("nlp", {**LISTED, "more": "exceeded quota: nlp"})
+            await eventually(lambda: has_more(client), 3, "it is written on")
+
+
+async def has_more(client: KubeClient) -> bool:
+    found, _ = await listed(client)
+    return found.keys() == {*LISTED, "more"}
 
 
 async def listed(client: KubeClient) -> tuple[dict[str, str], dict[str, str]]:
