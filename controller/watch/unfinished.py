@@ -88,9 +88,8 @@ def _asked(obj: Object, adapter: Adapter) -> float:
     if kind == DAEMON_SET:
         return _number(status.get("desiredNumberScheduled"), 0) if has_observed(obj) else float("inf")
     if kind == JOB and not spec.get("suspend"):
-        most = _number(spec.get("parallelism"), 1)
-        completions = _number(spec.get("completions"), most + _number(status.get("succeeded"), 0))
-        return min(most, completions - _number(status.get("succeeded"), 0))
+        most, succeeded = _number(spec.get("parallelism"), 1), _number(status.get("succeeded"), 0)
+        return min(most, _number(spec.get("completions"), most + succeeded) - succeeded)
     return 0 if kind == JOB else 1
 
 

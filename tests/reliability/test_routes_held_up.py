@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from bizrq.api import overlap
-from bizrq.kube.client import ApiError, KubeClient, Resource
+from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.overlaps import OVERLAPS
 from tests.reliability.routes import (
     attempt,
@@ -91,11 +91,8 @@ async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: L
 async def comes(maker: KubeClient, tenant: Tenant, kind: Resource, name: str, uid: str) -> str:
     """Make a pod of one core for an object, as its controller does. Return the rejection, "" where there is none."""
     made = owned(pod(tenant, f"{name}-1", label=None), kind.kind, name, uid, kind.api_version)
-    try:
-        await maker.create(PODS, made)
-    except ApiError as error:
-        return error.message
-    return ""
+    refused = await attempt(maker.create(PODS, made))
+    return refused.message if refused is not None else ""
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -123,11 +120,7 @@ async def is_listed(tenant: Tenant, uid: str) -> bool:
 
 
 async def is_admitted(tenant: Tenant) -> bool:
-    try:
-        await tenant.create(REPLICASETS, replica_set(tenant, "next", 4, app="next"))
-    except ApiError:
-        return False
-    return True
+    return await attempt(tenant.create(REPLICASETS, replica_set(tenant, "next", 4, app="next"))) is None
 
 
 async def test_what_has_its_pods_leaves_no_entry(tenant: Tenant, maker: KubeClient) -> None:

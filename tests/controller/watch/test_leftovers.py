@@ -272,13 +272,19 @@ def _controller(owner: Object) -> Object:
     return {**named, "controller": True}
 
 
+async def long_gone(books: Books) -> Object:
+    """A Job of nlp that went a minute ago and left a pod, and another group."""
+    await books.group("vision", cpu="9")
+    job = await team(books)
+    await books.remove(job)
+    await books.until("nlp", lambda g: bool(g.status.leftovers))
+    books.box.clock.advance(60)
+    return job
+
+
 async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(books: Books) -> None:
     async with books.controller():
-        await books.group("vision", cpu="9")
-        job = await team(books)
-        await books.remove(job)
-        await books.until("nlp", lambda g: bool(g.status.leftovers))
-        books.box.clock.advance(60)
+        job = await long_gone(books)
         job["spec"].setdefault("template", {})["metadata"] = {"labels": {LABEL: "vision"}}
         await books.pod("late", job, gpu=0)
         await books.uses("vision", cpu="1")
@@ -287,11 +293,7 @@ async def test_what_is_made_below_an_owner_that_is_long_gone_pays_for_itself(boo
 
 async def test_what_a_controller_makes_long_after_its_owner_went_is_left(books: Books) -> None:
     async with books.controller():
-        await books.group("vision", cpu="9")
-        job = await team(books)
-        await books.remove(job)
-        await books.until("nlp", lambda g: bool(g.status.leftovers))
-        books.box.clock.advance(60)
+        job = await long_gone(books)
         await books.pod("late", job, gpu=0)
         await books.uses("nlp", cpu="2")
         await books.client.patch(PODS, "late", {"metadata": {"labels": {LABEL: "vision"}}}, namespace="default")
