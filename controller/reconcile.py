@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -20,6 +21,7 @@ from bizrq.api.hours import HoursUnreadable
 from bizrq.hours import metering
 from bizrq.hours.budget import BudgetTerms
 from bizrq.hours.metering import RecordPage
+from bizrq.kube.client import Conflict
 from bizrq.kube.events import EventRecorder
 from bizrq.quota.allowance import Line, looked_at
 from bizrq.quota.recount import CountedObject, Recount, Snapshot, WriteState, recount
@@ -60,6 +62,11 @@ from controller.watch.cluster import Cluster
 
 log = structlog.get_logger(__name__)
 
+#: How often a status is counted and written at once while another process writes the group in between.
+_TRIES = 5
+#: How often new payers are stored before a snapshot: meanwhile more may come than its status has room for.
+_AHEAD = 3
+
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
@@ -99,6 +106,20 @@ class _Report:
     #: What processes hold ahead with this status, and how many notes it has taken over.
     lines: list[Line]
     moved: int
+
+
+class _Due(NamedTuple):
+    """A group to be counted, and what was found out before.
+
+    `expired` are lines of reservations, as `ReservationTracker.expired` returns them; `again` are the seconds until its
+    record is due, and `problem` is what is wrong with that, "" where nothing is.
+    """
+
+    name: str
+    expired: set[str]
+    run: PrepaidRun | None
+    again: float
+    problem: str
 
 
 class Reconciler:
@@ -152,6 +173,8 @@ class Reconciler:
         self._checked: dict[str, float] = {}
         #: What each child holds of its parent, by the version that it was read from.
         self._held: dict[str, tuple[str, Resources]] = {}
+        #: The groups that another process wrote, when their status was written last, between the snapshot and that.
+        self._contended: set[str] = set()
         #: The uids of the leftovers that the published status of each group counts.
         self._left: dict[str, frozenset[str]] = {}
 
@@ -195,26 +218,72 @@ class Reconciler:
         await self._refresh_usage(UsageQuery(name, run))
         if await self._stays.settle(name, self._usage_cache, lambda group: self._awaited(group, expired).states):
             await self._refresh_usage(UsageQuery(name, run))
+        return await self._publish(_Due(name, expired, run, outlook.requeue_after, problem))
+
+    async def _publish(self, due: _Due) -> float | None:
+        """Count what a group is charged at one moment, and write that upon the version of the group that is stored.
+
+        Where it was written meanwhile, the next snapshot follows at once: until then little has changed, and who has
+        written it is about to write it again. Returns the seconds after which to look again, or None when the group is
+        gone. Raises Conflict after some tries, other ApiErrors, Unreachable.
+        """
+        name, tries = due.name, 0
+        while True:
+            await self._prepare_snapshot(due)
+            # From here to the write nothing awaits: this is the one snapshot.
+            group = self._cluster.groups.cached(name)
+            if group is None:
+                return None
+            self._cluster.payers.read_status(group)
+            is_same_run = self._prepaid_run(group) == due.run
+            if self._versions.behind(group) or not is_same_run or not self._allowances.has_read(group):
+                return 0.0
+            awaited = self._awaited(group, due.expired)
+            ended = _over(awaited.states)
+            # Pods of what was never seen itself may have been seen only while the count waited for them.
+            is_unsettled = self._stays.is_due(name, self._usage_cache.of(name), ended)
+            if is_unsettled or self._cluster.releases.find_unseen(name, ended):
+                return 0.0
+            if group.metadata.deletion_timestamp is not None and not due.problem:
+                await self._record_reconciler.transfer_to_parent(group)
+                return self._interval
+            try:
+                again = await self._recount(group, awaited, due.problem)
+            except Conflict:
+                self._contended.add(name)
+                tries += 1
+                if tries == _TRIES:
+                    raise
+            else:
+                if not tries:
+                    self._contended.discard(name)
+                return min(due.again, again)
+
+    async def _prepare_snapshot(self, due: _Due) -> None:
+        """Do what takes time before the snapshot: between that and the write, somebody else may write the group."""
+        name = due.name
         is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
         if is_changed or not self._usage_cache.is_current(name):
-            await self._refresh_usage(UsageQuery(name, run))
-        # From here to the write nothing awaits: this is the one snapshot.
+            await self._refresh_usage(UsageQuery(name, due.run))
+        for step in (*[self._store_ahead] * _AHEAD, self._read_contended):
+            if await step(name) and not self._usage_cache.is_current(name):
+                await self._refresh_usage(UsageQuery(name, due.run))
+
+    async def _store_ahead(self, name: str) -> bool:
+        """Store new payers where they are too many for the status. Return False if nothing was done."""
         group = self._cluster.groups.cached(name)
         if group is None:
-            return None
-        self._cluster.payers.read_status(group)
-        if self._versions.behind(group) or self._prepaid_run(group) != run or not self._allowances.has_read(group):
-            return 0.0
-        awaited = self._awaited(group, expired)
-        ended = _over(awaited.states)
-        # Pods of what was never seen itself may have been seen only while the count waited for them.
-        is_due = self._stays.is_due(name, self._usage_cache.of(name), ended)
-        if is_due or self._cluster.releases.find_unseen(name, ended):
-            return 0.0
-        if group.metadata.deletion_timestamp is not None and not problem:
-            await self._record_reconciler.transfer_to_parent(group)
-            return self._interval
-        return min(outlook.requeue_after, await self._recount(group, awaited, problem))
+            return False
+        put = self._payer_lines.due_to_put(name, self._usage_cache.of(name))
+        counted_at, runs_on = self._versions.counted_at(name), self._runs_on.of(name)
+        return await self._cluster.payers.store_ahead(group, put, counted_at, runs_on)
+
+    async def _read_contended(self, name: str) -> bool:
+        """Read a group that others write all the time: the watch is later than their next write."""
+        if name not in self._contended:
+            return False
+        await self._writer.read(name)
+        return True
 
     def _awaited(self, group: GroupObject, expired: set[str]) -> _Awaited:
         """Return the reservations of a status, and what the informers know now of the writes that they await."""
@@ -225,6 +294,7 @@ class Reconciler:
         """Drop all that is remembered of a group that is gone."""
         for known in (self._checked, self._held, self._full, self._left):
             known.pop(name, None)
+        self._contended.discard(name)
         parts = (
             self._tracker,
             self._allowances,

@@ -11,7 +11,6 @@ import msgspec
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject, GroupStatus
-from bizrq.kube.client import Conflict
 from bizrq.metrics import counted_write
 from bizrq.store.edit_backoff import EditBackoff
 from bizrq.store.groups import GroupStore
@@ -40,6 +39,10 @@ class StatusWriter:
         """Forget a group that is gone."""
         self._written.pop(name, None)
 
+    async def read(self, name: str) -> None:
+        """Read the version of a group that is stored now. Raises ApiError, Unreachable."""
+        await self._groups.read(name, _READ)
+
     def wait(self, group: GroupObject) -> float:
         """Return the seconds to wait before a write, so that a person's edit of a busy group goes first."""
         return self._backoff.remaining(group)
@@ -57,7 +60,7 @@ class StatusWriter:
     async def write(self, group: GroupObject, status: GroupStatus) -> GroupObject:
         """Write the status on the version of the group that was read, and return the stored group.
 
-        Raises Conflict after reading the newer version, besides other ApiErrors and Unreachable.
+        Raises Conflict, other ApiErrors, Unreachable.
         """
         written = msgspec.structs.replace(
             status,
@@ -65,12 +68,8 @@ class StatusWriter:
             recount_seconds=max(1, round(self._interval)),
         )
         body = wire.encode(msgspec.structs.replace(group, status=written))
-        try:
-            with counted_write():
-                stored = await self._groups.write_status(group.name, body, _WRITE)
-        except Conflict:
-            await self._groups.read(group.name, _READ)
-            raise
+        with counted_write():
+            stored = await self._groups.write_status(group.name, body, _WRITE)
         self._written[group.name] = self._clock()
         return stored
 

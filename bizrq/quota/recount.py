@@ -6,6 +6,7 @@ the caller states what its snapshot has seen, and which entries have expired and
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -256,22 +257,21 @@ def _awaited(reservations: Iterable[tuple[Reservation, WriteState]]) -> dict[Slo
 def _settle(snapshot: Snapshot) -> tuple[list[Reservation], list[Reservation], dict[str, int]]:
     """Return the entries to keep and to drop, and what of the workloads' cost the entries hold instead of `used`."""
     held, awaited = snapshot.counted_by_slot(), _awaited(snapshot.reservations)
-    by_slot: dict[Slot, _Entries] = {}
+    by_slot: defaultdict[Slot, _Entries] = defaultdict(_Entries)
     dropped: list[Reservation] = []
     for entry, state in snapshot.reservations:
         counted = held(entry.slot)
-        entries = by_slot.setdefault(entry.slot, _Entries())
         if state is WriteState.PENDING:
-            entries.pending.append(entry)
+            by_slot[entry.slot].pending.append(entry)
         elif state in (WriteState.DELIVERED, WriteState.UNSEEN) and _is_counted_apart(entry, counted):
-            entries.delivered.append(entry)
-            entries.is_unseen |= state is WriteState.UNSEEN
+            by_slot[entry.slot].delivered.append(entry)
+            by_slot[entry.slot].is_unseen |= state is WriteState.UNSEEN
         elif state is WriteState.UNSEEN:
-            entries.pending.append(entry)
+            by_slot[entry.slot].pending.append(entry)
         elif _is_held(entry, counted, awaited.get(entry.slot, set())):
-            entries.held.append(entry)
+            by_slot[entry.slot].held.append(entry)
         elif not snapshot.may_drop(entry):
-            entries.pending.append(entry)
+            by_slot[entry.slot].pending.append(entry)
         else:
             dropped.append(entry)
     kept: list[Reservation] = []

@@ -72,16 +72,19 @@ class PayerLines:
 
     def due(self, group: str, usage: GroupUsage) -> DueLines:
         """Remember who makes pods for the group, and return what has to be stored of that, and what goes."""
-        payers = self._cluster.payers
-        self._mark_changes(group, usage)
-        self._compare(group, usage, len(usage.uncompared))
-        put = [uid for uid in payers.undecided(group) if self._is_due(group, uid, usage)]
+        payers, put = self._cluster.payers, self.due_to_put(group, usage)
         idle, said = self._idle.get(group, []), payers.said(group).payers
         asked = {*(idle.pop() if idle else ()), *self._left.pop(group, ()), *payers.given_up(group)}
         if not payers.has_room(group, put):
             # Before the record takes over the lines of the status: fewer may do.
             asked.update(said)
         return DueLines(put, [uid for uid in asked if self._may_go(group, uid, usage)])
+
+    def due_to_put(self, group: str, usage: GroupUsage) -> list[str]:
+        """Remember who makes pods for the group, and return the uids of which something has to be stored."""
+        self._mark_changes(group, usage)
+        self._compare(group, usage, len(usage.uncompared))
+        return [uid for uid in self._cluster.payers.undecided(group) if self._is_due(group, uid, usage)]
 
     async def _sweep(self, group: str, usage: GroupUsage, yielder: Yielder) -> None:
         """Look through all lines for those that may go, and for payers of which nobody has seen that they went.

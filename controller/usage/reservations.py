@@ -5,9 +5,10 @@ This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from typing import NamedTuple
 
 import structlog
 
@@ -32,6 +33,24 @@ log = structlog.get_logger(__name__)
 _AGAIN = 5.0
 
 
+class _Found(NamedTuple):
+    """A reservation, what is known of the write that it awaits, and the stored object; None where there is none."""
+
+    entry: Reservation
+    state: WriteState
+    obj: Object | None
+
+    @property
+    def written(self) -> int:
+        """The generation that the write gave the object."""
+        return (self.entry.generation or 0) + 1
+
+    @property
+    def is_followed(self) -> bool:
+        """True where another write has followed."""
+        return self.obj is not None and self.obj["metadata"].get("generation", 0) > self.written
+
+
 class ReservationTracker:
     """Reads the reservations of every group, and remembers since when each is there."""
 
@@ -52,16 +71,20 @@ class ReservationTracker:
         They stay for a minute; allowances (`controller.usage.allowances`) until nobody can use them.
         """
         entries, unreadable = [], []
-        ages = self._ages(group.name, group.status.reservations)
         for text in group.status.reservations:
             try:
                 entries.append(parse_reservation(text))
             except (ReservationError, quantity.QuantityError) as error:
-                if is_line_text(text) or ages[_without_base(text)] < LIFETIME / 1000:
+                if is_line_text(text) or not self._is_old(group, text):
                     unreadable.append(text)
                 else:
                     log.error("unreadable reservation dropped", group=group.name, error=str(error))
         return entries, unreadable
+
+    def _is_old(self, group: GroupObject, text: str) -> bool:
+        """Return True for a text that has been in the status for a reservation's lifetime."""
+        since = self._since(group.name, group.status.reservations)
+        return self._clock() - since[_without_base(text)] >= LIFETIME / 1000
 
     async def expired(self, group: GroupObject, entries: Iterable[Reservation]) -> set[str]:
         """Return the lines without base of reservations that expired before a read the informers have caught up with.
@@ -69,13 +92,15 @@ class ReservationTracker:
         That is the proof: an awaited write shows in the informers by then, or never happens. Raises ApiError,
         Unreachable.
         """
-        ages, now = self._ages(group.name, group.status.reservations), self._clock()
+        since, latest = self._since(group.name, group.status.reservations), self._clock() - LIFETIME / 1000
+        if min(since.values(), default=latest + 1.0) > latest:
+            return set()
         #: By kind, since when each line is expired.
         old: dict[str, dict[str, float]] = {}
         for entry in without_lines(entries):
             line = _without_base(str(entry))
-            if ages[line] >= LIFETIME / 1000:
-                old.setdefault(entry.awaited_slot.kind, {})[line] = now - ages[line] + LIFETIME / 1000
+            if since[line] <= latest:
+                old.setdefault(entry.awaited_slot.kind, {})[line] = since[line] + LIFETIME / 1000
         proven: set[str] = set()
         for kind, lines in old.items():
             informer = self._cluster.informers.get(kind)
@@ -99,22 +124,23 @@ class ReservationTracker:
 
         For one that has expired without proof of what became of its write, return a short retry delay.
         """
-        ages = [age for line, age in self._ages(name, lines).items() if not is_line_text(line)]
-        return max(_AGAIN, 1.0 + LIFETIME / 1000 - max(ages, default=0.0))
+        now = self._clock()
+        oldest = min((since for line, since in self._since(name, lines).items() if not is_line_text(line)), default=now)
+        return max(_AGAIN, 1.0 + LIFETIME / 1000 - (now - oldest))
 
     def write_states(self, entries: Iterable[Reservation], expired: set[str]) -> list[tuple[Reservation, WriteState]]:
         """Return what the informers know of the writes that reservations of one group await."""
-        found = [(entry, self._write_state(entry, expired)) for entry in entries]
+        found = [self._found(entry, expired) for entry in entries]
         unseen = {entry.uid for entry, _ in self._unseen(found, expired)}
         # What was promised after it, too: together they hold what the object was admitted with.
         return [
             (entry, WriteState.UNSEEN if entry.uid in unseen and state is not WriteState.PENDING else state)
-            for entry, state in found
+            for entry, state, _ in found
         ]
 
     def is_acted_on(self, entry: Reservation) -> bool:
         """Return False while the controller of an object has not acted on the write that a reservation awaits."""
-        return self._write_state(entry, set()) is not WriteState.DELIVERED
+        return self._found(entry, set()).state is not WriteState.DELIVERED
 
     async def see(self, entries: Iterable[Reservation], expired: set[str]) -> list[tuple[Reservation, WriteState]]:
         """Let the watches of pods show what was made for what objects asked for before and ask for no more.
@@ -122,76 +148,92 @@ class ReservationTracker:
         Return what is known of the writes then.
         """
         entries = list(entries)
-        found = [(entry, self._write_state(entry, expired)) for entry in entries]
+        found = [self._found(entry, expired) for entry in entries]
         unseen = list(self._unseen(found, expired))
         for _, late in unseen:
             for informer, revision in late:
                 await informer.catch_up(revision, patience(informer))
-        return self.write_states(entries, expired) if unseen else found
+        return self.write_states(entries, expired) if unseen else [(entry, state) for entry, state, _ in found]
 
     def _unseen(
-        self, entries: Iterable[tuple[Reservation, WriteState]], expired: set[str]
+        self, found: Iterable[_Found], expired: set[str]
     ) -> Iterator[tuple[Reservation, list[tuple[Informer, int]]]]:
         """Yield the entries of which pods may not be seen that were made for them, with the watches that are late.
 
         Controllers may have made these, or may still, and something else is asked for now. An entry that asks for more
         upon such a one holds its pods, unless the selector may be another one now: it drops those.
         """
-        delivered = [entry for entry, state in entries if state in (WriteState.DELIVERED, WriteState.OBSERVED)]
-        continued = {(entry.uid, entry.generation) for entry in delivered}
-        for entry in delivered:
-            store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
-            obj = store.by_uid(entry.uid) if store is not None else None
+        delivered = [each for each in found if each.state in (WriteState.DELIVERED, WriteState.OBSERVED)]
+        followed = [each for each in delivered if self._may_reselect(each) or each.is_followed]
+        if not followed:
+            return
+        continued = {(entry.uid, entry.generation) for entry, *_ in delivered}
+        for each in followed:
+            entry, _, obj = each
             adapter = self._cluster.registry.of_slot(entry.awaited_slot)
-            if obj is None or adapter is None:
+            if obj is None or adapter is None or not entry.extra or _is_in(expired, entry):
                 continue
-            if not (adapter.group_kind in RESELECTING or _is_followed(entry, obj, continued)):
-                continue
-            if not entry.extra or _without_base(str(entry)) in expired:
+            if not self._may_reselect(each) and (entry.uid, each.written) in continued:
                 continue
             lags, late = unseen_below(self._cluster, adapter, obj)
             if lags or late:
                 yield entry, late
 
-    def _write_state(self, entry: Reservation, expired: set[str]) -> WriteState:
+    @cached_property
+    def _reselecting(self) -> frozenset[str]:
+        """The kinds that may drop their pods by another selector."""
+        adapters = self._cluster.registry.adapters
+        return frozenset(adapter.resource for adapter in adapters if adapter.group_kind in RESELECTING)
+
+    def _may_reselect(self, found: _Found) -> bool:
+        """Return True for a stored object that may drop the pods of which its selector says nothing any more."""
+        return found.obj is not None and found.entry.awaited_slot.kind in self._reselecting
+
+    def _found(self, entry: Reservation, expired: set[str]) -> _Found:
         """Return what the informers know of the object whose write a reservation awaits, apart from its pods."""
         store = self._cluster.informers.snapshot(entry.awaited_slot.kind)
         if store is None:
-            return WriteState.PENDING
+            return _Found(entry, WriteState.PENDING, None)
         obj, version = store.by_uid(entry.uid), entry.resource_version
-        # A list does not say what has gone, but an object that was stored at a version of before is gone without it.
-        is_gone = obj is None and version is not None and version <= store.resource_version
-        if is_gone or store.deleted_at(entry.uid) is not None or (obj is not None and version is None):
-            return WriteState.OBSERVED
-        is_expired = _without_base(str(entry)) in expired
-        if obj is not None and int(obj["metadata"]["resourceVersion"]) > (version or 0):
-            acted = has_acted(obj, entry.generation) and not self._is_to_rerun(obj, entry)
-            # Of a status that cannot be read nothing more is expected.
-            return WriteState.OBSERVED if acted or (acted is None and is_expired) else WriteState.DELIVERED
-        return WriteState.EXPIRED if is_expired else WriteState.PENDING
+        if obj is None:
+            # A list does not say what has gone, but an object that was stored at a version of before is gone without
+            # it.
+            is_gone = version is not None and version <= store.resource_version
+            is_over = is_gone or store.deleted_at(entry.uid) is not None
+            return _Found(entry, WriteState.OBSERVED if is_over else _awaited_by(entry, expired), None)
+        if version is None:
+            return _Found(entry, WriteState.OBSERVED, obj)
+        if int(obj["metadata"]["resourceVersion"]) <= version:
+            return _Found(entry, _awaited_by(entry, expired), obj)
+        acted = has_acted(obj, entry.generation) and not self._is_to_rerun(obj, entry)
+        # Of a status that cannot be read nothing more is expected.
+        is_over = acted or (acted is None and _is_in(expired, entry))
+        return _Found(entry, WriteState.OBSERVED if is_over else WriteState.DELIVERED, obj)
 
     def _is_to_rerun(self, obj: Object, entry: Reservation) -> bool:
         """Return True for an update of an ended object whose operator has yet to run it again for that."""
         adapter = self._cluster.registry.of(obj) if entry.generation is not None else None
         return adapter is not None and adapter.reruns and has_ended(obj, adapter)
 
-    def _ages(self, name: str, lines: Iterable[str]) -> dict[str, float]:
-        """Return for how many seconds each reservation is unchanged on our own clock, by line without base.
+    def _since(self, name: str, lines: Iterable[str]) -> dict[str, float]:
+        """Return since when each reservation is unchanged on our own clock, by line without base. Do not change it.
 
         This is how a Lease expires, too: no clock of another process matters.
 
         A base that the recount sets is no change: only the reservation's writer moves its expiry.
         """
-        now = self._clock()
-        before = self._first_seen.get(name, {})
-        self._first_seen[name] = {line: before.get(line, now) for line in map(_without_base, lines)}
-        return {line: now - seen for line, seen in self._first_seen[name].items()}
+        now, before = self._clock(), self._first_seen.get(name, {})
+        self._first_seen[name] = since = {line: before.get(line, now) for line in map(_without_base, lines)}
+        return since
 
 
-def _is_followed(entry: Reservation, obj: Object, continued: Collection[tuple[str, int | None]]) -> bool:
-    """Return True where another write has followed, of which no entry holds the pods of this one."""
-    written = (entry.generation or 0) + 1
-    return obj["metadata"].get("generation", 0) > written and (entry.uid, written) not in continued
+def _awaited_by(entry: Reservation, expired: set[str]) -> WriteState:
+    """Return the state of a write that is not seen."""
+    return WriteState.EXPIRED if _is_in(expired, entry) else WriteState.PENDING
+
+
+def _is_in(expired: set[str], entry: Reservation) -> bool:
+    return bool(expired) and _without_base(str(entry)) in expired
 
 
 @lru_cache(maxsize=2048)

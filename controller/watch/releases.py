@@ -187,8 +187,9 @@ class ReleaseTracker:
         self._note_growth(group, entries)
         for entry in entries:
             uid, slot = entry.uid, entry.slot
-            adapter = self._registry.of_slot(slot) if entry.is_create else None
-            if adapter is None or self._payers.in_group(group, uid) is not None or self._stored(uid) is not None:
+            if not entry.is_create or self._payers.in_group(group, uid) is not None or self._stored(uid) is not None:
+                continue
+            if (adapter := self._registry.of_slot(slot)) is None:
                 continue
             # What has moved on before it went is remembered by the other group: that pays for what is seen of it.
             known = self._payers.get(uid)

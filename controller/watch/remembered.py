@@ -269,13 +269,14 @@ class RememberedPayers:
             for uid, memory in said.payers.items()
             if uid not in due.dropped and uid not in changed and pages.payers.get(uid) != memory
         }
-        lines = [payer_line(uid, memory) for uid, memory in (kept | changed).items()]
-        if len(lines) <= ROOM and sum(map(len, lines)) <= ROOM_LENGTH:
-            return StatusLines(sorted(lines), pages_said), {}
+        if len(wanted := kept | changed) <= ROOM:
+            lines = [payer_line(uid, memory) for uid, memory in wanted.items()]
+            if sum(map(len, lines)) <= ROOM_LENGTH:
+                return StatusLines(sorted(lines), pages_said), {}
         # A line of the status that changes stays there: until the status is written, its old one would count.
         stays = {uid: memory for uid, memory in changed.items() if uid in said.payers}
         lines = [payer_line(uid, memory) for uid, memory in stays.items()]
-        moves = {uid: memory for uid, memory in (kept | changed).items() if uid not in stays}
+        moves = {uid: memory for uid, memory in wanted.items() if uid not in stays}
         return StatusLines(sorted(lines), pages_said), moves
 
     async def store(
@@ -303,6 +304,19 @@ class RememberedPayers:
                 others = {uid: moves[uid] for uid in left_out}
                 return self._within_status(group.name, lines, others, "the record is full")
         return lines
+
+    async def store_ahead(
+        self, group: GroupObject, put: Collection[str], counted_at: Mapping[str, str], runs_on: Mapping[str, RunsOn]
+    ) -> bool:
+        """Store what the next status would have no room for, before that is made. Return False if it has room.
+
+        Raise as `store` does.
+        """
+        _, moves = self._lines_for(group.name, DueLines(put))
+        if not moves or self.problem(group.name):
+            return False
+        await self._write(group, moves, (), latest_runs_on(runs_on), counted_at)
+        return True
 
     async def _write(
         self,
