@@ -241,6 +241,16 @@ async def test_a_status_write_that_meets_a_conflict_is_counted_again_on_what_is_
         assert await writing
 
 
+async def test_a_status_is_written_upon_what_is_stored_where_the_watch_does_not_show_that(books: Books) -> None:
+    """Otherwise each write upon the version that the watch shows meets a conflict."""
+    async with books.controller():
+        await books.group("nlp", cpu="100")
+        books.proxy.freeze(GROUPS.path())
+        await books.rewrite("nlp", {"observedGeneration": 7})
+        await books.create(deployment("web", "nlp", 4))
+        await books.uses("nlp", cpu="4")
+
+
 async def test_one_of_two_controllers_works_and_the_other_takes_over(books: Books) -> None:
     """The controller releases the Lease when it stops, so that the next need not wait for its expiry."""
     async with books.controller() as first:

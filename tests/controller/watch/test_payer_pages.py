@@ -315,6 +315,37 @@ async def test_a_controller_that_dies_between_record_and_status_has_every_line_i
         assert (await remembers(books))[first["metadata"]["uid"]].gone is not None
 
 
+async def test_new_payers_are_stored_before_the_snapshot_that_counts_them(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a busy group others write the status while its record is written, and more workloads come."""
+    monkeypatch.setattr(remembered, "ROOM", 1)
+    monkeypatch.setattr(pages, "MAX_LINES", 500)
+    coming, lost = [["c", "d"], ["e", "f"], ["g"]], 0
+
+    async def write_between(request: Any) -> Any:
+        if request.method == "PUT" and "/bizgrouppayers/" in request.path and coming:
+            for name in coming.pop(0):
+                await books.create(tfjob(name, "nlp", 1, gpu=0))
+            await books.rewrite("nlp", {"observedGeneration": len(coming)})
+        return None
+
+    async def count_lost(line: str, code: int) -> bool:
+        nonlocal lost
+        lost += code == 409 and line.startswith("PUT") and line.endswith("/bizgroupresourcequotas/nlp/status")
+        return False
+
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        books.box.faults.append(write_between)
+        books.proxy.after.append(count_lost)
+        await books.create(tfjob("a", "nlp", 1, gpu=0))
+        await books.create(tfjob("b", "nlp", 1, gpu=0))
+        await books.uses("nlp", cpu="7")
+    assert not coming, "the record was written each time"
+    assert lost <= 1, "the watch may be late once"
+
+
 async def test_lines_that_an_older_webhook_leaves_out_of_a_status_are_stored_again(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
