@@ -272,9 +272,12 @@ class Reconciler:
     async def _store_ahead(self, name: str) -> bool:
         """Store new payers where they are too many for the status. Return False if nothing was done."""
         group = self._cluster.groups.cached(name)
-        if group is None:
+        if group is None or group.metadata.deletion_timestamp is not None or self._versions.behind(group):
             return False
+        self._cluster.payers.read_status(group)
         put = self._payer_lines.due_to_put(name, self._usage_cache.of(name))
+        if self._cluster.payers.has_room(name, put):
+            return False
         counted_at, runs_on = self._versions.counted_at(name), self._runs_on.of(name)
         return await self._cluster.payers.store_ahead(group, put, counted_at, runs_on)
 

@@ -123,10 +123,11 @@ def expect_metadata(obj: Mapping[str, Any]) -> None:
     if not metadata:
         raise malformed(path, "is missing")
     for key in ("name", "namespace", "generateName"):
-        if not is_segment(expect_text(metadata.get(key), f"{path}.{key}")):
+        if key in metadata and not is_segment(expect_text(metadata[key], f"{path}.{key}")):
             raise malformed(f"{path}.{key}", f"{describe_value(metadata[key])} is no name of an object")
     for key in ("uid", "resourceVersion", "deletionTimestamp"):
-        expect_text(metadata.get(key), f"{path}.{key}")
+        if key in metadata:
+            expect_text(metadata[key], f"{path}.{key}")
     version = metadata.get("resourceVersion") or "0"
     if not (version.isascii() and version.isdigit() and len(version) < 20):
         raise malformed(f"{path}.resourceVersion", f"{describe_value(version)} is no version of a stored object")
