@@ -351,7 +351,6 @@ class Reconciler:
         status, report = self._decide(group, gathered)
         # The payers first, or with the status: only then may it count what they make.
         due = self._payer_lines.due(group.name, self._usage_cache.of(group.name))
-        left = self._stays.take_settled(group.name)
         runs_on = self._runs_on.of(group.name)
         lines = await self._cluster.payers.store(group, due, status.counted_at, runs_on)
         self._full[group.name] = lines.problem
@@ -360,7 +359,7 @@ class Reconciler:
         status.payers, status.payers_pages = lines.payers, lines.pages
         again = await self._write(group, status, report)
         self._cluster.payers.settle_dropped(group.name, due.dropped)
-        self._payer_lines.leave(group.name, left)
+        self._payer_lines.leave(group.name, self._stays.take_settled(group.name))
         return min(again, 1.0) if self._payer_lines.has_more(group.name) else again
 
     def _payers_problem(self, name: str) -> str:
