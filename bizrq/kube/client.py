@@ -379,8 +379,12 @@ class KubeClient:
         timeout: float | None = None,
         transform: Callable[[dict[str, Any]], Any] | None = None,
         mean: int | None = None,
+        current: bool = True,
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return all objects and the one resourceVersion of the read, which is consistent and never from a cache.
+        """Return all objects and the one resourceVersion of the read, which is consistent.
+
+        Unless `current`, the API server answers with what its cache has, which may be behind, and does not wait for it.
+        That has no pages: AnswerTooLarge is raised for what fills more than one.
 
         `limit` is the largest number of objects of a page, 0 for one page; pages of large objects are smaller.
         `timeout` is per page, in seconds. `transform` replaces each object as its page arrives, so that the fields that
@@ -398,6 +402,10 @@ class KubeClient:
             item = {**typed, **item}
             return item if transform is None else transform(item)
 
+        if not current:
+            params["resourceVersion"] = "0"
+            page = self._object(await self.request("GET", path, params=params, timeout=timeout, most=_PAGE_BYTES))
+            return list(map(complete, page.get("items") or ())), str(revision_of(page))
         try:
             return await self._pages(path, params, limit, timeout, complete, mean)
         except Gone:

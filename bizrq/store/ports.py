@@ -91,9 +91,11 @@ class ObjectReader(Protocol):
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
         mean: int | None = None,
+        current: bool = True,
     ) -> tuple[list[Object], str]:
         """Return all objects and the one resourceVersion of the read. Raise ApiError or Unreachable.
 
+        Unless `current`, they are what the API server's cache has, which may be behind.
         AnswerTooLarge for a large list whose objects have more than `mean` bytes on average.
         """
         ...

@@ -65,9 +65,14 @@ class ReferenceUsers:
                 return True
         return False
 
-    async def may_use(self, reference: Reference, deadline: Deadline) -> list[tuple[Adapter, Object]]:
-        """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable."""
-        return await list_kinds(self._context, self._kinds(reference), reference[2], deadline)
+    async def may_use(
+        self, reference: Reference, deadline: Deadline, *, current: bool = True
+    ) -> list[tuple[Adapter, Object]]:
+        """Return the objects of its namespace whose kinds may refer to an object. Raises ApiError, Unreachable.
+
+        Unless `current`, they are what the API server's cache has, which may be behind.
+        """
+        return await list_kinds(self._context, self._kinds(reference), reference[2], deadline, current=current)
 
     def _kinds(self, reference: Reference) -> list[Adapter]:
         return [adapter for adapter in self._context.registry.charged if _may_refer(adapter, reference)]

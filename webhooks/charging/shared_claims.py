@@ -7,9 +7,11 @@ claims".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
+from bizrq.api.group import GroupObject
 from bizrq.quota.change import Charge
 from bizrq.quota.reservation import Reservation
 from bizrq.quota.verdict import Denied, Reason
@@ -137,31 +139,39 @@ class SharedClaims:
         """
         if reference[:2] == POD_GROUP:
             return None
-        *_, namespace, name = reference
-        place = Slot(CLAIMS, namespace, name)
+        return await self._awaited(partial(_awaited_by, reference), deadline, except_group)
 
-        def awaited_by(entry: Reservation) -> Slot | None:
-            if reference[:2] == CLAIM:
-                return entry.pending_write if entry.slot == place else None
-            is_there = entry.slot.namespace == namespace
-            return entry.awaited_slot if is_there and entry.may_name_template(name) else None
-
-        return await self._awaited(awaited_by, deadline, except_group)
+    def known_write(self, reference: Reference) -> Slot | None:
+        """Return what `pending_write` does by the groups as this process knows them, which may be behind."""
+        return self._first(partial(_awaited_by, reference), self._context.groups.values())
 
     async def _awaited(
         self, awaited_by: Callable[[Reservation], Slot | None], deadline: Deadline, except_group: str
     ) -> Slot | None:
         """Return a workload that is awaited by the reservations of other groups. Raises ApiError, Unreachable."""
         groups, _ = await self._context.client.list(GROUPS, timeout=deadline.seconds_left())
+        return self._first(awaited_by, (group for group in groups if group["metadata"]["name"] != except_group))
+
+    def _first(
+        self, awaited_by: Callable[[Reservation], Slot | None], groups: Iterable[GroupObject | Object]
+    ) -> Slot | None:
         now = self._now()
         awaited = [
             writing
             for group in groups
-            if group["metadata"]["name"] != except_group
             for entry in readable_reservations(group)
             if entry.expires > now and (writing := awaited_by(entry)) is not None
         ]
         return min(awaited, default=None)
+
+
+def _awaited_by(reference: Reference, entry: Reservation) -> Slot | None:
+    """Return the workload that a reservation awaits, which may come to name a claim or a template."""
+    *_, namespace, name = reference
+    if reference[:2] == CLAIM:
+        return entry.pending_write if entry.slot == Slot(CLAIMS, namespace, name) else None
+    is_there = entry.slot.namespace == namespace
+    return entry.awaited_slot if is_there and entry.may_name_template(name) else None
 
 
 def claim_context(claim: Object, lookup: Lookup, config: CountingConfig) -> ClaimContext:

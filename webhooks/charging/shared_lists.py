@@ -17,8 +17,8 @@ from bizrq.workloads.validation import Malformed
 from webhooks.charging.deadline import Deadline
 
 Object = dict[str, Any]
-#: The kind, the namespace, None for all, and the label selector.
-_Key: TypeAlias = tuple[Resource, str | None, str | None]
+#: The kind, the namespace, None for all, the label selector, and whether the list has to be current.
+_Key: TypeAlias = tuple[Resource, str | None, str | None, bool]
 
 #: Seconds that a page of a list gets: other requests may wait for it than the one that asked first.
 _TIMEOUT = 10.0
@@ -39,23 +39,26 @@ class SharedLists:
         deadline: Deadline,
         namespace: str | None = None,
         label_selector: str | None = None,
+        *,
+        current: bool = True,
     ) -> tuple[list[Object], str]:
         """Return all objects, and the revision of a read that begins after this call.
 
-        Raises ApiError, Unreachable; Malformed where they are too large to be read.
+        Unless `current`, they are what the API server's cache has. Raises ApiError, Unreachable; Malformed where they
+        are too large to be read.
         """
         try:
             async with asyncio.timeout(deadline.seconds_left()):
-                found, revision = await self._reads.of((resource, namespace, label_selector))
+                found, revision = await self._reads.of((resource, namespace, label_selector, current))
         except TimeoutError:
             raise Unreachable(f"{resource.key} could not be listed in time", sent=True) from None
         return list(found), revision
 
     async def _read(self, key: _Key) -> tuple[list[Object], str]:
-        resource, namespace, label_selector = key
+        resource, namespace, label_selector, current = key
         try:
             return await self._client.list(
-                resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN
+                resource, namespace, label_selector=label_selector, timeout=_TIMEOUT, mean=_MEAN, current=current
             )
         except AnswerTooLarge:
             # Not only this write: none can be counted, and one that is let pass may cost anything.

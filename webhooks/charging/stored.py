@@ -36,12 +36,14 @@ async def list_stored(
     deadline: Deadline,
     namespace: str | None = None,
     label_selector: str | None = None,
+    *,
+    current: bool = True,
 ) -> list[Object]:
     """List the objects of a kind in the first of its versions that is served; return none where none is.
 
     Raises ApiError, Unreachable.
     """
-    return await _list_served(context, resources, deadline, namespace, label_selector) or []
+    return await _list_served(context, resources, deadline, namespace, label_selector, current=current) or []
 
 
 async def is_served(context: Context, adapter: Adapter, namespace: str, deadline: Deadline) -> bool:
@@ -50,11 +52,11 @@ async def is_served(context: Context, adapter: Adapter, namespace: str, deadline
 
 
 async def _list_served(
-    context: Context, resources: Sequence[Resource], deadline: Deadline, *where: str | None
+    context: Context, resources: Sequence[Resource], deadline: Deadline, *where: str | None, current: bool = True
 ) -> list[Object] | None:
     for resource in resources:
         with suppress(NotFound):
-            objects, _ = await context.lists.of(resource, deadline, *where)
+            objects, _ = await context.lists.of(resource, deadline, *where, current=current)
             return objects
     return None
 
@@ -73,12 +75,13 @@ async def read_stored(
 
 
 async def list_kinds(
-    context: Context, kinds: Iterable[Adapter], namespace: str, deadline: Deadline
+    context: Context, kinds: Iterable[Adapter], namespace: str, deadline: Deadline, *, current: bool = True
 ) -> list[tuple[Adapter, Object]]:
     """List the objects of several kinds in a namespace, all kinds at once. Raises ApiError, Unreachable."""
 
     async def of(adapter: Adapter) -> list[tuple[Adapter, Object]]:
-        return [(adapter, obj) for obj in await list_stored(context, resources_of(adapter), deadline, namespace)]
+        found = await list_stored(context, resources_of(adapter), deadline, namespace, current=current)
+        return [(adapter, obj) for obj in found]
 
     lists = await asyncio.gather(*(of(adapter) for adapter in kinds))
     return [found for each in lists for found in each]

@@ -32,7 +32,7 @@ T = TypeVar("T")
 #: Reads a group by its name, None where there is none. Raises Forbidden, other ApiErrors and Unreachable.
 Fetch: TypeAlias = Callable[[str], Awaitable[GroupObject | None]]
 _Get: TypeAlias = tuple[Resource, str | None, str]
-_List: TypeAlias = tuple[Resource, str | None, str | None, str | None, Callable[[Object], Any] | None]
+_List: TypeAlias = tuple[Resource, str | None, str | None, str | None, Callable[[Object], Any] | None, bool]
 
 
 class OverlayReader:
@@ -72,13 +72,14 @@ class OverlayReader:
         timeout: float | None = None,
         transform: Callable[[Object], Any] | None = None,
         mean: int | None = None,
+        current: bool = True,
     ) -> tuple[list[Object], str]:
 
         def placed(obj: Object) -> Object:
             # What is kept of an object may lack its name.
             return {"place": reference_of(obj), "kept": obj if transform is None else transform(obj)}
 
-        key = resource, namespace, label_selector, field_selector, transform
+        key = resource, namespace, label_selector, field_selector, transform, current
         if key not in self._listed:
             self._listed[key] = await _found(
                 self._stored.list(
@@ -90,6 +91,7 @@ class OverlayReader:
                     timeout=timeout,
                     transform=placed,
                     mean=mean,
+                    current=current,
                 )
             )
         items, version = _or_raise(self._listed[key])

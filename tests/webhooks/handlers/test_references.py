@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bizrq.store.groups import GROUPS
 from bizrq.units.slot import Slot
 from bizrq.workloads.labels import LABEL
 from tests.support.cluster import eventually
@@ -331,6 +332,24 @@ async def test_a_claim_template_stays_where_its_user_is_stored_and_counted_while
     proxy.after.append(is_stored_once_listed)
     assert "is used by Deployment default/web" in message(await hooks.review("references", "DELETE", None, used))
     assert not proxy.after, "the deployments were not listed"
+
+
+async def test_a_deployment_that_no_rollout_names_goes_without_a_read_of_the_groups(
+    api: Api, hooks: Hooks, proxy: Proxy
+) -> None:
+    """Nor by a list that waits for what was written before: many are deleted, and few are named."""
+    await api.group("nlp", cpu="10")
+    shape, other = [await store(api, deployment(name, None, 0)) for name in ("shape", "other")]
+    web = await store(api, referring("web", "nlp", other, 2))
+    before = proxy.sent("GET", GROUPS.path())
+    assert (await hooks.review("references", "DELETE", None, shape))["allowed"]
+    assert proxy.sent("GET", GROUPS.path()) == before
+    assert "is used by Rollout default/web" in message(await hooks.review("references", "DELETE", None, other))
+    assert (await hooks.create(referring("next", "nlp", shape, 2)))["allowed"]
+    said = "Deployment default/shape was promised to rollouts.argoproj.io/default/next a moment ago: try again"
+    assert message(await hooks.review("references", "DELETE", None, shape)) == said
+    await api.client.delete(ROLLOUTS, web["metadata"]["name"], "default")
+    assert (await hooks.review("references", "DELETE", None, other))["allowed"]
 
 
 @pytest.mark.parametrize("is_labelled", [True, False])
