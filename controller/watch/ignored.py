@@ -51,8 +51,10 @@ class IgnoredLabels:
 
     def _add(self, obj: Object) -> str | None:
         """Add an object whose label is ignored, and return the group that it names."""
+        if self._manages(obj):
+            return None
         adapter, names = self._registry.of(obj), labelled_group(obj)
-        if adapter is None or not names or controller_of(obj["metadata"]) is not None or self._manages(obj):
+        if adapter is None or not names or controller_of(obj["metadata"]) is not None:
             return None
         metadata = obj["metadata"]
         self._found.setdefault(names[0], {})[metadata["uid"]] = Slot(

@@ -140,15 +140,17 @@ def models_named(resources: Iterable[str], catalog: Catalog) -> set[tuple[str, s
 
     A name that the catalog does not know names none.
     """
-    found: set[tuple[str, str]] = set()
-    for name in resources:
-        try:
-            split = names.base_and_model(names.normalize(name.removeprefix("cash/"), catalog), catalog)
-        except UnknownResource:
-            continue
-        if split is not None:
-            found.add((model_sort(split[0]), split[1]))
-    return found
+    found = (_model_named(name, catalog) for name in resources)
+    return {each for each in found if each is not None}
+
+
+@lru_cache(maxsize=4096)
+def _model_named(name: str, catalog: Catalog) -> tuple[str, str] | None:
+    try:
+        split = names.base_and_model(names.normalize(name.removeprefix("cash/"), catalog), catalog)
+    except UnknownResource:
+        return None
+    return (model_sort(split[0]), split[1]) if split is not None else None
 
 
 def unknown_model(sort: str, model: str, known: Iterable[tuple[str, str]], where: str) -> str:
