@@ -263,11 +263,19 @@ class Reconciler:
         """Do what takes time before the snapshot: between that and the write, somebody else may write the group."""
         name = due.name
         is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
-        if is_changed or not self._usage_cache.is_current(name):
-            await self._refresh_usage(UsageQuery(name, due.run))
-        for step in (*[self._store_ahead] * _AHEAD, self._read_contended):
-            if await step(name) and not self._usage_cache.is_current(name):
-                await self._refresh_usage(UsageQuery(name, due.run))
+        await self._refresh_if_late(due, is_late=is_changed)
+        for _ in range(_AHEAD):
+            if not await self._store_ahead(name):
+                break
+            await self._refresh_if_late(due)
+        if name in self._contended:
+            # The watch is later than the next write of who writes the group all the time.
+            await self._writer.read(name)
+            await self._refresh_if_late(due)
+
+    async def _refresh_if_late(self, due: _Due, *, is_late: bool = False) -> None:
+        if is_late or not self._usage_cache.is_current(due.name):
+            await self._refresh_usage(UsageQuery(due.name, due.run))
 
     async def _store_ahead(self, name: str) -> bool:
         """Store new payers where they are too many for the status. Return False if nothing was done."""
@@ -280,13 +288,6 @@ class Reconciler:
             return False
         counted_at, runs_on = self._versions.counted_at(name), self._runs_on.of(name)
         return await self._cluster.payers.store_ahead(group, put, counted_at, runs_on)
-
-    async def _read_contended(self, name: str) -> bool:
-        """Read a group that others write all the time: the watch is later than their next write."""
-        if name not in self._contended:
-            return False
-        await self._writer.read(name)
-        return True
 
     def _awaited(self, group: GroupObject, expired: set[str]) -> _Awaited:
         """Return the reservations of a status, and what the informers know now of the writes that they await."""
@@ -558,7 +559,12 @@ class Reconciler:
     async def _write_restored(self, group: GroupObject, kind: str) -> None:
         """Write that the usage is unknown until it is counted again: the store is older than the status."""
         message = f"{kind} are older than this status: the API server's store was restored; recounting"
-        await self._writer.write(group, self._uncounted_status(group, "Restored", message))
+        try:
+            await self._writer.write(group, self._uncounted_status(group, "Restored", message))
+        except Conflict:
+            # The watch may not show what is stored now.
+            await self._writer.read(group.name)
+            raise
         self._reporter.forget_counted(group.name)
 
 

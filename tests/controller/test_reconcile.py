@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from bizrq.api.group import GroupObject
@@ -127,6 +128,26 @@ async def test_a_status_from_a_later_revision_than_the_servers_is_unknown_first(
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_restored_store_is_told_of_where_the_watch_does_not_show_what_is_stored(books: Books) -> None:
+    """Another writer comes first, and the watch shows nothing of that."""
+    written = []
+
+    async def write_before(request: web.Request) -> None:
+        if not written and request.method == "PUT" and b'"Restored"' in await request.read():
+            written.append(True)
+            books.proxy.freeze(GROUPS.path())
+            await books.rewrite("nlp", {"observedGeneration": 7})
+
+    async with books.controller():
+        await books.group("nlp", cpu="10")
+        await books.create(deployment("web", "nlp", 4))
+        await books.uses("nlp", cpu="4")
+        books.box.faults.append(write_before)
+        await books.rewrite("nlp", {"countedAt": {"deployments.apps": "999999999"}})
+        await books.until("nlp", lambda g: "999999999" not in g.status.counted_at.values() and g.status.used)
+    assert written, "nobody came first"
 
 
 async def test_a_count_newer_than_our_watch_is_not_overwritten_by_an_older_one(books: Books) -> None:
