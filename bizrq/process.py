@@ -115,7 +115,7 @@ def quiet_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000, 2, 80_000)
+    gc.set_threshold(20_000, 2, 80_000)
 
 
 def prepare(name: str, config: Path | None, kubeconfig: Path | None) -> tuple[Settings, KubeClient]:

@@ -64,8 +64,6 @@ log = structlog.get_logger(__name__)
 
 #: How often a status is counted and written at once while another process writes the group in between.
 _TRIES = 5
-#: How often new payers are stored before a snapshot: meanwhile more may come than its status has room for.
-_AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +227,7 @@ class Reconciler:
         """
         name, tries = due.name, 0
         while True:
-            await self._prepare_snapshot(due)
+            await self._prepare_snapshot(due, is_first=not tries)
             # From here to the write nothing awaits: this is the one snapshot.
             group = self._cluster.groups.cached(name)
             if group is None:
@@ -259,13 +257,13 @@ class Reconciler:
                     self._contended.discard(name)
                 return min(due.again, again)
 
-    async def _prepare_snapshot(self, due: _Due) -> None:
+    async def _prepare_snapshot(self, due: _Due, *, is_first: bool) -> None:
         """Do what takes time before the snapshot: between that and the write, somebody else may write the group."""
         name = due.name
         is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
         await self._refresh_if_late(due, is_late=is_changed)
-        for _ in range(_AHEAD):
-            if not await self._store_ahead(name):
+        for burst in (not is_first, True, True):
+            if not await self._store_ahead(name, burst=burst):
                 break
             await self._refresh_if_late(due)
         if name in self._contended:
@@ -277,17 +275,17 @@ class Reconciler:
         if is_late or not self._usage_cache.is_current(due.name):
             await self._refresh_usage(UsageQuery(due.name, due.run))
 
-    async def _store_ahead(self, name: str) -> bool:
+    async def _store_ahead(self, name: str, *, burst: bool) -> bool:
         """Store new payers where they are too many for the status. Return False if nothing was done."""
         group = self._cluster.groups.cached(name)
         if group is None or group.metadata.deletion_timestamp is not None or self._versions.behind(group):
             return False
         self._cluster.payers.read_status(group)
         put = self._payer_lines.due_to_put(name, self._usage_cache.of(name))
-        if self._cluster.payers.has_room(name, put):
+        if self._cluster.payers.has_room(name, put, burst=burst):
             return False
         counted_at, runs_on = self._versions.counted_at(name), self._runs_on.of(name)
-        return await self._cluster.payers.store_ahead(group, put, counted_at, runs_on)
+        return await self._cluster.payers.store_ahead(group, put, counted_at, runs_on, burst=burst)
 
     def _awaited(self, group: GroupObject, expired: set[str]) -> _Awaited:
         """Return the reservations of a status, and what the informers know now of the writes that they await."""

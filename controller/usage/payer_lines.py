@@ -75,7 +75,7 @@ class PayerLines:
         payers, put = self._cluster.payers, self.due_to_put(group, usage)
         idle, said = self._idle.get(group, []), payers.said(group).payers
         asked = {*(idle.pop() if idle else ()), *self._left.pop(group, ()), *payers.given_up(group)}
-        if not payers.has_room(group, put):
+        if not payers.has_room(group, put, burst=True):
             # Before the record takes over the lines of the status: fewer may do.
             asked.update(said)
         return DueLines(put, [uid for uid in asked if self._may_go(group, uid, usage)])

@@ -59,7 +59,7 @@ class Ownership:
         self._payers_gone = payers
         self._registry = registry
         self._unpaid = unpaid
-        self._resolver = informers.resolver
+        self._lookup = informers.resolver.cached_lookup
         #: What is above, by kind and namespace of the child, and all that it says of its controller.
         self._payers: dict[tuple[object, ...], _Above | None] = {}
         #: The uids of those controllers, including deleted ones and ones not seen yet.
@@ -70,7 +70,7 @@ class Ownership:
 
         A label counts even if its group does not exist or does not take the namespace: the group pays once it exists.
         """
-        found = paid_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone, anywhere)
+        found = paid_by(obj, self._registry, self._lookup, self._payers_gone, anywhere)
         if found is None or found.reason is not PayerReason.LEFTOVER:
             return found
         return None if self.is_unpaid(obj) or found.payer in self._unpaid else found
@@ -81,8 +81,9 @@ class Ownership:
 
     def let_go(self, obj: Object) -> Memory | None:
         """Return the payer that is gone or released this object, which is the topmost one that is left."""
-        found = left_by(obj, self._registry, self._payers_gone)
-        found = found or dropped_by(obj, self._registry, self._resolver.cached_lookup, self._payers_gone)
+        found = left_by(obj, self._registry, self._payers_gone) or dropped_by(
+            obj, self._registry, self._lookup, self._payers_gone
+        )
         # A standing payer is remembered for what it keeps as well.
         paid = self.paid(obj) if found is not None else None
         if paid is None or paid.reason is not PayerReason.LEFTOVER or paid.payer != obj["metadata"]["uid"]:
@@ -102,7 +103,7 @@ class Ownership:
         if left is not None:
             return left.group
         try:
-            return charged_group(obj, self._registry, self._resolver.cached_lookup)
+            return charged_group(obj, self._registry, self._lookup)
         except Malformed:
             return None
 
@@ -120,7 +121,7 @@ class Ownership:
 
     def has_stayed(self, obj: Object) -> bool:
         """Return True for a pod that an owner keeps and another group pays for than the owner's."""
-        return has_stayed(obj, self._registry, self._resolver.cached_lookup, self._payers_gone)
+        return has_stayed(obj, self._registry, self._lookup, self._payers_gone)
 
     def keeper_of(self, obj: Object) -> Object | None:
         """Return what `payer_of` does, or would for a pod that has not stayed with another group."""
@@ -129,9 +130,8 @@ class Ownership:
             return self.adopter_of(obj)
         # Of two objects that name one uid, one may name a kind that is not the owner's.
         key = obj.get("apiVersion"), obj.get("kind"), obj["metadata"].get("namespace", ""), *named_owner(reference)
-        lookup = self._resolver.cached_lookup
         if key not in self._payers:
-            direct = next(owner_chain(obj, self._registry, lookup), None)
+            direct = next(owner_chain(obj, self._registry, self._lookup), None)
             if direct is not None and not keeps(direct[0], obj):
                 return None
             self._payers[key] = _Above(reference_of(direct[0]), self._top(obj)) if direct is not None else None
@@ -139,12 +139,12 @@ class Ownership:
         above = self._payers[key]
         if above is None or above.top is None:
             return None
-        owner = lookup.get(*above.owner)
-        return lookup.get(*above.top) if owner is not None and keeps(owner, obj) else None
+        owner = self._lookup.get(*above.owner)
+        return self._lookup.get(*above.top) if owner is not None and keeps(owner, obj) else None
 
     def standing_owner(self, obj: Object) -> Object | None:
         """Return the stored owner that keeps an object, whether or not a group pays for it."""
-        owner = next(owner_chain(obj, self._registry, self._resolver.cached_lookup), None)
+        owner = next(owner_chain(obj, self._registry, self._lookup), None)
         return owner[0] if owner is not None and keeps(owner[0], obj) else None
 
     def is_going(self, obj: Object, let_go: Memory) -> bool:
@@ -196,13 +196,13 @@ class Ownership:
         """Return the managed namespaces whose default group this is."""
         return [
             namespace["metadata"]["name"]
-            for namespace in self._resolver.cached_lookup.all_of("", "Namespace", "")
+            for namespace in self._lookup.all_of("", "Namespace", "")
             if group in labelled_group(namespace) and self._registry.scope.manages(namespace)
         ]
 
     def default_namespaces(self) -> set[str]:
         """Return the managed namespaces that have a default group."""
-        namespaces = self._resolver.cached_lookup.all_of("", "Namespace", "")
+        namespaces = self._lookup.all_of("", "Namespace", "")
         return {
             namespace["metadata"]["name"]
             for namespace in namespaces
@@ -242,7 +242,7 @@ class Ownership:
         None where that owner still names a controller above it.
         """
         top = obj
-        for owner, _, _ in owner_chain(obj, self._registry, self._resolver.cached_lookup):
+        for owner, _, _ in owner_chain(obj, self._registry, self._lookup):
             top = owner
         adapter, metadata = self._registry.of(top), top["metadata"]
         if adapter is None or controller_of(metadata) is not None:
@@ -270,7 +270,7 @@ class Ownership:
         name_of_kind, namespace, name = place.split("/", 2)
         for adapter in self._registry.charged:
             if adapter.kind == name_of_kind:
-                yield adapter, self._resolver.cached_lookup.get(adapter.group, adapter.kind, namespace, name)
+                yield adapter, self._lookup.get(adapter.group, adapter.kind, namespace, name)
 
     def _at(self, place: str, made: Object) -> Iterator[tuple[Adapter, Object | None]]:
         """Yield what `at` does, of the kinds that make such an object."""
@@ -285,7 +285,7 @@ class Ownership:
         return adopts(owner) and keeps(owner, obj) and self.payer_of(owner) is None
 
     def _top(self, obj: Object) -> Reference | None:
-        lookup = self._resolver.cached_lookup
+        lookup = self._lookup
         paid = paid_as_kept(obj, self._registry, lookup, self._payers_gone, anywhere)
         return reference_of(paid.slot_of) if paid is not None and paid.slot_of is not obj else None
 

@@ -29,6 +29,8 @@ Object = dict[str, Any]
 
 #: As many lines as a status gets, and characters of them: each costs every write of the status 13 µs.
 ROOM, ROOM_LENGTH = 16, 4096
+#: As many times that where others have just moved on to pages: for a few more, a page would be written again in whole.
+_BURST = 8
 #: As many changes of one group are remembered before they are stored. A standby controller stores none.
 _MOST_PENDING = MAX_PAGES * MAX_LINES
 
@@ -164,9 +166,9 @@ class RememberedPayers:
         """Return True if the status or the record of the group has a line of this uid."""
         return uid in self.said(group).payers or uid in self._pages.of(group).payers
 
-    def has_room(self, group: str, put: Collection[str]) -> bool:
+    def has_room(self, group: str, put: Collection[str], *, burst: bool) -> bool:
         """Return True if the status of the group has room for these lines beside those that it has."""
-        return len(self.said(group).payers.keys() | put) <= ROOM
+        return len(self.said(group).payers.keys() | put) <= _times(burst) * ROOM
 
     def problem(self, group: str) -> str:
         """Return why what is stored of a group cannot be trusted; "" if it can."""
@@ -257,7 +259,7 @@ class RememberedPayers:
 
     # The record.
 
-    def _lines_for(self, group: str, due: DueLines) -> tuple[StatusLines, Mapping[str, Memory]]:
+    def _lines_for(self, group: str, due: DueLines, *, burst: bool) -> tuple[StatusLines, Mapping[str, Memory]]:
         """Return what the next status says of payers, and what the record has to take over first."""
         said, pages = self.said(group), self.recorded(group)
         number = len(pages.by_number)
@@ -269,9 +271,9 @@ class RememberedPayers:
             for uid, memory in said.payers.items()
             if uid not in due.dropped and uid not in changed and pages.payers.get(uid) != memory
         }
-        if len(wanted := kept | changed) <= ROOM:
+        if len(wanted := kept | changed) <= _times(burst) * ROOM:
             lines = [payer_line(uid, memory) for uid, memory in wanted.items()]
-            if sum(map(len, lines)) <= ROOM_LENGTH:
+            if sum(map(len, lines)) <= _times(burst) * ROOM_LENGTH:
                 return StatusLines(sorted(lines), pages_said), {}
         # A line of the status that changes stays there: until the status is written, its old one would count.
         stays = {uid: memory for uid, memory in changed.items() if uid in said.payers}
@@ -291,7 +293,7 @@ class RememberedPayers:
         Raise Conflict after reading the stored page, other ApiErrors, and Unreachable.
         """
         pages, problem = self.recorded(group.name), self.problem(group.name)
-        lines, moves = self._lines_for(group.name, due._replace(dropped=()) if problem else due)
+        lines, moves = self._lines_for(group.name, due._replace(dropped=()) if problem else due, burst=True)
         if problem:
             # What is stored stays as it is until somebody has mended it.
             return self._within_status(group.name, lines, moves, problem)
@@ -306,13 +308,19 @@ class RememberedPayers:
         return lines
 
     async def store_ahead(
-        self, group: GroupObject, put: Collection[str], counted_at: Mapping[str, str], runs_on: Mapping[str, RunsOn]
+        self,
+        group: GroupObject,
+        put: Collection[str],
+        counted_at: Mapping[str, str],
+        runs_on: Mapping[str, RunsOn],
+        *,
+        burst: bool,
     ) -> bool:
         """Store what the next status would have no room for, before that is made. Return False if it has room.
 
-        Raise as `store` does.
+        With `burst` it has as much as for what comes while other lines move on to pages. Raise as `store` does.
         """
-        _, moves = self._lines_for(group.name, DueLines(put))
+        _, moves = self._lines_for(group.name, DueLines(put), burst=burst)
         if not moves or self.problem(group.name):
             return False
         await self._write(group, moves, (), latest_runs_on(runs_on), counted_at)
@@ -460,6 +468,10 @@ class RememberedPayers:
             self._all_gone.discard(uid)
         if not found:
             del self._known[uid]
+
+
+def _times(burst: bool) -> int:
+    return _BURST if burst else 1
 
 
 def _discard(sets: dict[str, set[str]], key: str, uid: str) -> None:

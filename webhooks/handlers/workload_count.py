@@ -176,7 +176,7 @@ class WorkloadCounter:
         seen = read_versions(self._context, asked.asked, lookup, children) if sees_others else {}
         stored = self._before(old, group, lookup)
         if stored is None:
-            counting.check_template_labels(new, adapter, group, lookup)
+            counting.check_template_labels(new, adapter, own_demand, group, lookup)
         if stored is None or selector_of(new) != selector_of(old or {}):
             check_selector(new, adapter.group_kind)
         declared = self._children.with_children(own_demand, adapter, children, lookup)

@@ -57,7 +57,8 @@ class Demand:
     lists, for names of cards, the roles without a model where strict_models needs one. `run` is the longest run in
     milliseconds; None without a bound. `unreadable` says which fields count as the largest that they can mean, because
     they cannot be read (docs/counting.md, "Checked input"). `stated` has the requests and limits that all containers
-    state, so that no LimitRange changes them; None where there are no pods.
+    state, so that no LimitRange changes them; None where there are no pods. `named` has the groups that the labels of
+    its pods name.
     """
 
     resources: Resources = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Demand:
     run: int | None = None
     unreadable: tuple[str, ...] = ()
     stated: frozenset[str] | None = None
+    named: frozenset[str] = frozenset()
 
     @property
     def declared(self) -> int:
@@ -156,6 +158,7 @@ def _own_demand(
     unmodelled: dict[str, list[str]] = {}
     shared: dict[Slot, Resources] = {}
     stated: frozenset[str] | None = None
+    named: set[str] = set()
     sets, unreadable = with_policies(obj, adapter, _pod_sets(obj, adapter, around.namespace, lookup), config)
     # What is stored runs, however large it is.
     if payer is None:
@@ -167,6 +170,9 @@ def _own_demand(
         if pods.older is not None:
             per_pod = resources.larger(per_pod, _older_cost(pods.older, around))
         roles.append(RoleDemand(pods.name, pods.count, per_pod, pods.surge))
+        if label := pods.labels.get(LABEL):
+            # Anything else than a text is no group's name.
+            named.add(label if isinstance(label, str) else "")
         if pods.count:
             stated = cost.stated if stated is None else stated & cost.stated
             claims = _shared_claims(pods, around, at_least=payer is not None)
@@ -189,6 +195,7 @@ def _own_demand(
         run,
         unreadable,
         stated,
+        frozenset(named),
     )
 
 
@@ -525,12 +532,14 @@ def with_children(own: Demand, children: Sequence[Demand], adapter: Adapter, con
     return replace(own, resources=together, shared=shared, stated=frozenset())
 
 
-def check_template_labels(obj: dict[str, Any], adapter: Adapter, group: str, lookup: Lookup) -> None:
+def check_template_labels(obj: dict[str, Any], adapter: Adapter, demand: Demand, group: str, lookup: Lookup) -> None:
     """Raise Malformed where an object's pod templates name another group than the one that it charges.
 
     What the template makes has its label, and a reader would think that another group pays. Call it when an object is
-    created or moved. A stored object's template keeps the old group for a while after a move.
+    created or moved. A stored object's template keeps the old group for a while after a move. `demand` is the object's.
     """
+    if demand.roles and demand.named <= {group}:
+        return
     try:
         sets = _pod_sets(obj, adapter, namespace_of(obj), lookup)
     except Malformed:

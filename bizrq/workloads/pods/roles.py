@@ -233,20 +233,20 @@ def pod_sets(obj: dict[str, Any], adapter: Adapter, coded: Mapping[str, Any]) ->
 
 def pod_set_of_template(name: str, count: int, template: object, path: str) -> PodSet:
     """Return a set of pods of a PodTemplateSpec at `path`, which is "" for a Pod itself. Raises Malformed."""
-    found = expect_map(template, path)
-    spec_path = child_path(path, "spec")
+    found, prefix = expect_map(template, path), f"{path}." if path else ""
+    spec_path, metadata_path = f"{prefix}spec", f"{prefix}metadata"
     spec = found.get("spec")
     if spec is None:
         raise malformed(spec_path, "is missing: the pods that this makes cannot be known")
-    metadata = expect_map(found.get("metadata"), child_path(path, "metadata"))
+    metadata = expect_map(found.get("metadata"), metadata_path)
     spec = expect_map(spec, spec_path)
     return PodSet(
         name,
         count,
         spec if path else as_running(found, spec),
         spec_path,
-        expect_map(metadata.get("annotations"), child_path(path, "metadata.annotations")),
-        expect_map(metadata.get("labels"), child_path(path, "metadata.labels")),
+        expect_map(metadata.get("annotations"), f"{metadata_path}.annotations"),
+        expect_map(metadata.get("labels"), f"{metadata_path}.labels"),
     )
 
 

@@ -394,6 +394,7 @@ async def test_a_record_that_is_full_keeps_its_lines_and_refuses_growth(
     books: Books, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remembered, "ROOM", min(room, 1))
+    monkeypatch.setattr(remembered, "_BURST", 1)
     monkeypatch.setattr(pages, "MAX_LINES", 1)
     monkeypatch.setattr(pages, "MAX_PAGES", 1 - min(room, 1))
     async with books.controller():

@@ -346,6 +346,35 @@ async def test_new_payers_are_stored_before_the_snapshot_that_counts_them(
     assert lost <= 1, "the watch may be late once"
 
 
+async def test_what_comes_while_a_page_is_written_stays_in_the_status_until_the_next_count(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page is written in whole, and costs more than some lines of a status."""
+    monkeypatch.setattr(remembered, "ROOM", 1)
+    monkeypatch.setattr(pages, "MAX_LINES", 500)
+    coming, written = ["c", "d"], 0
+
+    async def come(request: Any) -> Any:
+        nonlocal written
+        if request.method == "PUT" and "/bizgrouppayers/" in request.path:
+            written += 1
+            while coming:
+                await books.create(tfjob(coming.pop(), "nlp", 1, gpu=0))
+        return None
+
+    async with books.controller():
+        await books.group("nlp", cpu="9")
+        books.box.faults.append(come)
+        await books.create(tfjob("a", "nlp", 1, gpu=0))
+        await books.create(tfjob("b", "nlp", 1, gpu=0))
+        found = await books.uses("nlp", cpu="4")
+        assert (len(found.status.payers), [len(page.status.payers) for page in await record(books)]) == (2, [2])
+        assert written == 1
+        await books.create(tfjob("e", "nlp", 1, gpu=0))
+        found = await books.uses("nlp", cpu="5")
+        assert (len(found.status.payers), [len(page.status.payers) for page in await record(books)]) == (0, [5])
+
+
 async def test_lines_that_an_older_webhook_leaves_out_of_a_status_are_stored_again(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -425,9 +425,21 @@ def test_a_template_that_names_another_group_is_told(obj, place):
     adapter = builtin_registry().of(obj)
     assert adapter is not None
     told = f"^{place}: its label {LABEL} names the group 'vision', but the {adapter.kind} is charged to nlp$"
-    with pytest.raises(Malformed, match=told.replace(".", "[.]")):
-        counting.check_template_labels(obj, adapter, "nlp", EmptyLookup())
-    counting.check_template_labels(obj, adapter, "vision", EmptyLookup())
+    own = counting.own_demand(obj, adapter, EmptyLookup(), CONFIG)
+    assert own.roles
+    for demand in (own, counting.NO_DEMAND):
+        with pytest.raises(Malformed, match=told.replace(".", "[.]")):
+            counting.check_template_labels(obj, adapter, demand, "nlp", EmptyLookup())
+        counting.check_template_labels(obj, adapter, demand, "vision", EmptyLookup())
+
+
+def test_a_template_with_a_label_that_is_no_text_is_told():
+    obj = tfjob(Worker=(1, {**NAMED, "metadata": {"labels": {LABEL: ["nlp"]}}}))
+    adapter = builtin_registry().of(obj)
+    assert adapter is not None
+    demand = counting.own_demand(obj, adapter, EmptyLookup(), CONFIG)
+    with pytest.raises(Malformed, match=r"names the group a list, but the TFJob is charged to nlp$"):
+        counting.check_template_labels(obj, adapter, demand, "nlp", EmptyLookup())
 
 
 def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
@@ -441,4 +453,4 @@ def test_a_template_that_stands_elsewhere_is_not_asked_for_its_label():
     ):
         adapter = builtin_registry().of(obj)
         assert adapter is not None
-        counting.check_template_labels(obj, adapter, "nlp", DocumentLookup([elsewhere]))
+        counting.check_template_labels(obj, adapter, counting.NO_DEMAND, "nlp", DocumentLookup([elsewhere]))
