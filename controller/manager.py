@@ -107,7 +107,7 @@ class Controller:
             self.queue.add,
         )
         self._overlaps = OverlapList(client, now)
-        self.cluster.unfinished.subscribe(self._overlaps.reject_gone)
+        self.cluster.unfinished.subscribe(self._overlaps.reject_late)
         self._enforcement = EnforcementWatch(
             client,
             lambda: [group.name for group in self.cluster.groups.values()],
@@ -192,6 +192,7 @@ class Controller:
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_ends()
         self.cluster.releases.find_unseen_versions()
+        self.cluster.unfinished.find_unseen()
         self._reconciler.find_unseen()
         await self._enforcement.look()
         for group in self.cluster.groups.values():

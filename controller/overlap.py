@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -29,6 +29,13 @@ _SOON = 0.2
 CHECK = 30.0
 
 
+class _Late(NamedTuple):
+    """A maker that is listed beside those of the groups: until a time in milliseconds since 1970, with this text."""
+
+    until: int
+    text: str
+
+
 class OverlapList:
     """The listed makers of all groups; `run` keeps the stored list equal to it."""
 
@@ -41,9 +48,9 @@ class OverlapList:
         #: Texts by key, by group; no group without any. Then the end by key, of those that have one.
         self._listed: dict[str, Mapping[str, str]] = {}
         self._ends: dict[str, Mapping[str, str]] = {}
-        #: The ends of makers that are gone, by uid, in milliseconds since 1970. With those that an earlier leader has
-        #: listed, once these were read.
-        self._gone: dict[str, int] = {}
+        #: The makers that are gone or ask for fewer pods, by uid. With those that are gone of an earlier leader, once
+        #: its list was read.
+        self._late: dict[str, _Late] = {}
         self._has_read = False
         self._changed = asyncio.Event()
         #: Some maker is newly listed, or no longer.
@@ -63,10 +70,13 @@ class OverlapList:
         if before.keys() != listed.keys():
             self._urgent.set()
 
-    def reject_gone(self, uid: str, until: int) -> None:
-        """List a maker that is gone, beside those of the groups, until a time in milliseconds since 1970."""
+    def reject_late(self, uid: str, until: int, text: str) -> None:
+        """List a maker with a text, beside those of the groups, until a time in milliseconds since 1970.
+
+        It is listed no longer where that time is over.
+        """
+        self._late[uid] = _Late(until, text)
         self._drop_ended()
-        self._gone[uid] = until
         self._changed.set()
         self._urgent.set()
 
@@ -117,28 +127,31 @@ class OverlapList:
         # One of each group in turn: no group takes the place of others.
         turns = zip_longest(*(texts.items() for _, texts in sorted(self._listed.items())))
         listed = dict(each for turn in turns for each in turn if each is not None)
-        ends = {key: format_timestamp(until) for key, until in self._gone.items()}
+        ends = {key: format_timestamp(late.until) for key, late in self._late.items()}
         ends |= {key: self._end(key) for key in listed}
-        listed = {**listed, **{key: overlap.GONE for key in self._gone if key not in listed}}
+        listed = {**listed, **{key: late.text for key, late in self._late.items() if key not in listed}}
         body = overlap.overlap_list(listed, {key: end for key, end in ends.items() if end})
         if len(listed) > len(body["listed"]):
             log.warning("too many workloads overlap: pods of some are not rejected", listed=len(listed))
         return body
 
     def _take_over_gone(self, stored: Mapping[str, Any]) -> None:
-        """Keep the makers that are gone and that an earlier leader has listed: nobody sees them go again."""
+        """Keep the makers that are gone and that an earlier leader has listed: nobody sees them go again.
+
+        What asks for fewer pods is found again where its controller has still not acted on that.
+        """
         if self._has_read:
             return
         self._has_read = True
         listed, ends = stored.get("listed") or {}, stored.get("ends") or {}
         for key in (key for key, text in listed.items() if text == overlap.GONE):
             with contextlib.suppress(TimestampError):
-                self._gone.setdefault(key, parse_timestamp(ends.get(key, "")))
+                self._late.setdefault(key, _Late(parse_timestamp(ends.get(key, "")), overlap.GONE))
 
     def _drop_ended(self) -> None:
         now = self._now()
-        for key in [key for key, until in self._gone.items() if until <= now]:
-            del self._gone[key]
+        for key in [key for key, late in self._late.items() if late.until <= now]:
+            del self._late[key]
 
     def _end(self, key: str) -> str:
         """Return the last end of a key that several groups may list; "" where one of them has none."""

@@ -24,8 +24,10 @@ NAME: Final = "bizrq-overlap"
 MAX_LISTED, MAX_BYTES = 2_000, 900 * 1024
 #: The characters of a text that the schema allows.
 MAX_TEXT: Final = 1_024
-#: The text for what is gone: its controller may be late with pods that nobody is charged for any more.
+#: The texts for what is gone, and for what asks for fewer pods: its controller may be late with some that nobody is
+#: charged for any more.
 GONE: Final = "what these pods are made for is gone"
+LOWERED: Final = "what these pods are made for asks for fewer now, and its controller has not acted on that; try again"
 _TIME: Final = len("2026-01-01T00:00:00.000Z")
 
 #: The CEL expression for requests that come from a controller of Kubernetes.

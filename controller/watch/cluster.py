@@ -82,7 +82,7 @@ class Cluster:
     below it, `vanished` which of its pods run on though they are gone, `placements` which groups an object is
     charged to, `payers` and `releases` who paid for what is left, `moved_pods` who pays for pods of what moves,
     `unpaid` what nobody pays for yet, `deletions` what is gone before its pods are seen, `unfinished` what is gone
-    before they are made, `ignored` which labels charge nobody.
+    or lowered before they are made, `ignored` which labels charge nobody.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Cluster:
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.deletions = Deletions(self.informers, registry)
-        self.unfinished = Unfinished(self.informers, registry, now)
+        self.unfinished = Unfinished(self.informers, registry, self._is_paid, now)
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
@@ -185,7 +185,9 @@ class Cluster:
             self.unpaid.discard(old["metadata"]["uid"])
             self.deletions.note(old)
         if old is not None and (new is None or _starts_to_go(old, new)):
-            self.unfinished.note(old, new, is_paid=self.ownership.paid(old) is not None)
+            self.unfinished.note_end(old, new)
+        elif old is not None and new is not None:
+            self.unfinished.note_change(old, new)
         moved = identity_of(old) != identity_of(new)
         if moved:
             self.ignored.record(old, new)
@@ -217,9 +219,13 @@ class Cluster:
         if moved:
             self._enqueue_below(changed)
 
+    def _is_paid(self, obj: Object) -> bool:
+        """Return True if a group pays for an object."""
+        return self.ownership.paid(obj) is not None
+
     def _is_first_payer(self, old: Object, new: Object) -> bool:
         """Return True where a group pays for an object by this change, and none did before."""
-        return self.ownership.paid(new) is not None and self.ownership.paid(old) is None
+        return self._is_paid(new) and not self._is_paid(old)
 
     def _take_in_with_pods(self, old: Object, new: Object) -> None:
         """Note what was nobody's until a group came to pay for a workload: its pods, or all of it."""

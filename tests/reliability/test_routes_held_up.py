@@ -7,7 +7,7 @@ tenant with the role `edit` and a group of four cores tries to run more. The ora
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
@@ -19,6 +19,7 @@ from tests.reliability.routes import (
     attempt,
     for_a_while,
     gone,
+    of_deployment,
     of_kind,
     one_by_one,
     operated,
@@ -30,13 +31,47 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster, eventually
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.objects import PODS, PYTORCHJOBS, REPLICASETS, Object
+from tests.support.nodes import agent
+from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object
+from tests.support.serving import Parts
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Seconds: more than a payer's own label decides for (`bizrq.workloads.ownership.payers.LATE`).
 LONG = 12.0
+
+
+class Counting:
+    """The one controller, which may be replaced by another."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._task: asyncio.Task[None] | None = None
+
+    async def restart(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._task = await self.parts.controller(recount_interval=0.5)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counting(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Counting]:
+    async with Parts(cluster, tmp_path_factory.mktemp("held")) as parts:
+        if cluster.is_real:
+            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
+            await parts.enter(agent(client))
+        counting = Counting(parts)
+        await parts.webhooks()
+        await counting.restart()
+        await parts.register()
+        yield counting
+
+
+@pytest.fixture(scope="module")
+def parts(counting: Counting) -> Parts:
+    return counting.parts
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -56,15 +91,16 @@ async def asks_for_four(tenant: Tenant, kind: Resource) -> str:
     return await operated(tenant, kind, {"pytorchReplicaSpecs": {"Worker": worker}})
 
 
-async def keep_busy(tenant: Tenant) -> None:
-    """Have the controller of Jobs make the last 245 of 500 small pods, in one lot: that takes it 12 seconds."""
-    made = of_kind(JOBS, web(tenant, 500, name="decoy", app="decoy", cpu="1m"))
-    made["spec"]["completions"] = 500
+async def keep_busy(tenant: Tenant, kind: Resource) -> None:
+    """Have the controller of a kind make the last 245 of 500 small pods, in one lot: that takes it 12 seconds."""
+    made = of_kind(kind, web(tenant, 500, name="decoy", app="decoy", cpu="1m"))
+    if kind is JOBS:
+        made["spec"]["completions"] = 500
     made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
-    await tenant.create(JOBS, made)
+    await tenant.create(kind, made)
 
     async def is_in_last_lot() -> bool:
-        return len(await tenant.pods()) >= 250
+        return len(await tenant.pods()) >= 258
 
     await eventually(is_in_last_lot, 60, "the decoy is in its last lot")
 
@@ -73,7 +109,7 @@ async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: L
     """Jobs of three and two cores, in four: the controller makes the pods of each spec that it has seen."""
     if not cluster.is_real:
         pytest.skip("the sandbox makes all pods at once")
-    await keep_busy(tenant)
+    await keep_busy(tenant, JOBS)
     for number in (3, 2):
         job = of_kind(JOBS, web(tenant, number, name=f"own{number}", app=f"own{number}", slow=True))
         job["spec"]["completions"] = number
@@ -85,6 +121,140 @@ async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: L
             await asyncio.sleep(1)
             await attempt(tenant.patch(JOBS, f"own{number}", {"spec": {"suspend": True}}))
     await asyncio.sleep(20)
+    await live.settled()
+
+
+async def lower(tenant: Tenant, kind: Resource, name: str) -> None:
+    if kind is JOBS:
+        await tenant.patch(JOBS, name, {"spec": {"suspend": True}})
+    else:
+        await tenant.scale(kind, name, 0)
+
+
+async def own(tenant: Tenant, kind: Resource, name: str) -> str | None:
+    """Make a workload of one pod of three cores, and return its uid before the pod comes; None if it is refused."""
+    made = of_kind(kind, web(tenant, 1, name=name, app=name, cpu="3", slow=True))
+    made["metadata"]["labels"]["app"] = name
+    made["spec"]["template"]["spec"]["nodeName"] = "stand-in"
+
+    async def is_admitted() -> bool:
+        return await attempt(tenant.create(kind, made)) is None
+
+    if not await for_a_while(is_admitted, 5):
+        return None
+    await asyncio.sleep(1.2)
+    return (await tenant.admin.get(kind, name, tenant.name))["metadata"]["uid"]
+
+
+async def all_fit(live: LivePods) -> None:
+    """Wait until the controllers have made what they are late with."""
+    await asyncio.sleep(20)
+    await live.settled()
+
+
+@pytest.mark.parametrize("kind", [REPLICASETS, STATEFULSETS, JOBS], ids=lambda kind: kind.kind)
+async def test_what_is_lowered_before_its_pods_come_is_gone_before_them(
+    tenant: Tenant, live: LivePods, cluster: Cluster, kind: Resource
+) -> None:
+    """Three cores in four, again and again: its controller acts on the spec that it saw first."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant, kind)
+    for name in ("a", "b", "c"):
+        if (uid := await own(tenant, kind, name)) is None:
+            # A pod has come before what asked for it was gone.
+            break
+        await lower(tenant, kind, name)
+        await tenant.delete(kind, name)
+        await gone(tenant, kind, name)
+        await eventually(lambda uid=uid: is_listed(tenant, uid), 5, "the API server is told")
+    await all_fit(live)
+
+
+async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant, REPLICASETS)
+    for name in ("a", "b", "c"):
+        if (uid := await own(tenant, REPLICASETS, name)) is None:
+            break
+        tiny = owned(pod(tenant, f"{name}-tiny", app=name), "ReplicaSet", name, uid)
+        tiny["spec"]["nodeName"] = "stand-in"
+        tiny["spec"]["containers"][0]["resources"] = {each: {"cpu": "1m"} for each in ("limits", "requests")}
+        await attempt(tenant.create(PODS, tiny))
+        await tenant.delete(REPLICASETS, name)
+        await gone(tenant, REPLICASETS, name)
+        await eventually(lambda uid=uid: is_listed(tenant, uid), 5, "the API server is told")
+    await all_fit(live)
+
+
+async def let_go(tenant: Tenant, name: str) -> None:
+    """Lower a Deployment, and take its ReplicaSets from it."""
+    await lower(tenant, DEPLOYMENTS, name)
+    await asyncio.sleep(0.5)
+    for each in await of_deployment(tenant, name):
+        change = {"metadata": {"ownerReferences": None, "labels": {"app": "gone"}}}
+        await attempt(tenant.patch(REPLICASETS, each["metadata"]["name"], change))
+
+
+async def adopt(tenant: Tenant, name: str) -> None:
+    """Lower a ReplicaSet, and have a Deployment adopt it that asks for nothing."""
+    await lower(tenant, REPLICASETS, name)
+    await attempt(tenant.create(DEPLOYMENTS, web(tenant, 0, name=f"of-{name}", app=name, slow=True)))
+    await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize(("kind", "loses"), [(DEPLOYMENTS, let_go), (REPLICASETS, adopt)], ids=["let go", "adopted"])
+async def test_what_is_lowered_before_its_pods_come_changes_its_owner(
+    tenant: Tenant,
+    live: LivePods,
+    cluster: Cluster,
+    kind: Resource,
+    loses: Callable[[Tenant, str], Awaitable[None]],
+) -> None:
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant, REPLICASETS)
+    for name in ("a", "b", "c"):
+        if await own(tenant, kind, name) is None:
+            break
+        await loses(tenant, name)
+    await all_fit(live)
+
+
+@pytest.mark.parametrize("kind", [REPLICASETS, JOBS], ids=lambda kind: kind.kind)
+async def test_what_is_lowered_before_its_pods_come_is_known_to_the_next_controller(
+    tenant: Tenant, live: LivePods, cluster: Cluster, counting: Counting, kind: Resource
+) -> None:
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant, kind)
+    assert await own(tenant, kind, "a") is not None
+    await lower(tenant, kind, "a")
+    await asyncio.sleep(0.5)
+    await counting.restart()
+    await own(tenant, kind, "b")
+    await all_fit(live)
+
+
+async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(
+    tenant: Tenant, live: LivePods, cluster: Cluster
+) -> None:
+    """It is raised within the time for which the list would keep it."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    for kind in (REPLICASETS, STATEFULSETS, JOBS):
+        name = kind.plural
+        made = of_kind(kind, web(tenant, 1, name=name, app=name))
+        await tenant.create(kind, made)
+        await lower(tenant, kind, name)
+        if kind is JOBS:
+            await tenant.patch(JOBS, name, {"spec": {"suspend": False}})
+        else:
+            await tenant.scale(kind, name, 1)
+    await tenant.running(3)
     await live.settled()
 
 

@@ -62,6 +62,16 @@ def has_observed(obj: Mapping[str, Any]) -> bool | None:
     return None if observed is None else observed >= _stored(obj)
 
 
+def may_act_on_earlier(obj: Mapping[str, Any]) -> bool:
+    """Return True where the spec was changed and the status is of no later one. Raises nothing.
+
+    Call it for a Job, or for a kind whose controller says what it has observed from the first time on.
+    """
+    if _stored(obj) <= 1:
+        return False
+    return is_job_to_say_more(obj) if is_job(obj) else has_observed(obj) is not True
+
+
 def unobserved(obj: Mapping[str, Any], now: Mapping[str, Any]) -> int:
     """Return how many specs, up to the one in `obj`, its status `now` does not say to be observed. Raises nothing."""
     return max(0, _stored(obj) - (_observed(now) or 0))
