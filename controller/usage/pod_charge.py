@@ -272,7 +272,7 @@ def _awaited(path: Path, versions: _CurrentVersions, lookup: Lookup) -> _Awaited
     """Return for which pods of a maker no controller makes another while they are being deleted."""
     adapter, maker = path[-1]
     going = [each["metadata"].get("deletionTimestamp") is not None for _, each in path]
-    if all(going):
+    if all(going) or _is_in_namespace_that_goes(maker, lookup):
         # Controllers make nothing for an object that is being deleted. One that stands below it goes on.
         return lambda _: True
     if going[-1]:
@@ -296,6 +296,12 @@ def _awaited(path: Path, versions: _CurrentVersions, lookup: Lookup) -> _Awaited
         return pod.node in nodes and by_name(pod.name)
 
     return is_awaited
+
+
+def _is_in_namespace_that_goes(maker: Object, lookup: Lookup) -> bool:
+    """Return True where the API server lets nobody make anything, and deletes pods before what they are made for."""
+    namespace = lookup.get("", "Namespace", "", maker["metadata"].get("namespace", ""))
+    return namespace is not None and namespace["metadata"].get("deletionTimestamp") is not None
 
 
 def _nodes(maker: Object, lookup: Lookup) -> set[str]:

@@ -18,6 +18,7 @@ from bizrq.kube.client import ApiError, KubeClient, NotFound, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import FAIL, STOP_SECONDS
+from tests.reliability.conftest import end_pods
 from tests.reliability.full_group import admitted, briefly, rests
 from tests.reliability.routes import (
     DAY,
@@ -191,6 +192,26 @@ async def test_its_namespace_is_deleted(full: Tenant, parts: Parts, tmp_path: Pa
         made = web(other, 4, label=full.name)
         await admitted(lambda: other.create(DEPLOYMENTS, made), full)
         await other.delete(DEPLOYMENTS, "web")
+
+
+async def test_a_namespace_of_its_goes_whose_pods_take_long(full: Tenant, parts: Parts, tmp_path: Path) -> None:
+    """Nothing is made beside pods that are ending there, so another namespace keeps its room."""
+    beside = f"{full.name}-beside"
+    await full.delete(DEPLOYMENTS, "web")
+    await full.uses("0")
+    await full.admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": beside}})
+    async with tenant_of(parts.cluster, full.admin, beside, tmp_path) as other:
+        await admitted(lambda: other.create(DEPLOYMENTS, web(other, 2, label=full.name, slow=True)), full)
+        await other.running(2)
+        await full.admin.delete(NAMESPACES, beside)
+        await eventually(lambda: all_end(other), 30, "its pods are ending")
+        await admitted(lambda: full.create(DEPLOYMENTS, web(full, 2)), full)
+        await full.running(2)
+        await end_pods(full.admin, beside)
+
+
+async def all_end(tenant: Tenant) -> bool:
+    return all("deletionTimestamp" in pod["metadata"] for pod in await tenant.pods())
 
 
 # Other kinds fill the group.

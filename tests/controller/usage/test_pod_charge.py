@@ -422,6 +422,21 @@ def test_a_pod_that_has_ended_or_has_no_node_leaves_nothing(memory: Memory) -> N
     assert memory.charge(web) == 5
 
 
+def test_in_a_namespace_that_goes_nothing_is_made_beside_the_pods_that_are_ending(memory: Memory) -> None:
+    """Its pods go before what they are made for, which asks for them until then."""
+    web, below = web_with(memory, 0)
+    for number in range(5):
+        deleted(memory, run(memory, f"web-1-{number}", below))
+    assert memory.charge(web) == 10
+    going = {"deletionTimestamp": at(memory, 0), "uid": "ns", "resourceVersion": "1"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", **going}}
+    namespaces = memory.cluster.resolver.watching(("", "Namespace"))
+    assert namespaces is not None
+    namespaces.store.put(namespace)
+    assert memory.charge(web) == 5
+    assert memory.cost(web).overlap is None
+
+
 def test_a_bare_pod_is_charged_while_it_is_live(memory: Memory) -> None:
     bare = memory.put({**pod("bare"), "spec": {**pod("bare")["spec"], "nodeName": "n"}})
     assert memory.charge(bare) == 1
