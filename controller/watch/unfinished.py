@@ -96,6 +96,9 @@ class Unfinished:
     def _lower(self, obj: Object, adapter: Adapter, before: float) -> None:
         uid = obj["metadata"]["uid"]
         self._lowered[uid] = before
+        if adapter.group_kind == JOB and _wanted(obj, adapter) > _made(obj, adapter):
+            # Its controller writes no status while the pods that it still wants are rejected.
+            return
         if self._is_unfinished(obj, adapter, revision_of(obj)) and self._is_paid(obj):
             self._report(uid, self._now() + WAITS, LOWERED)
 

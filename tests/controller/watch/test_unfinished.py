@@ -198,9 +198,11 @@ def test_what_asks_for_fewer_than_it_was_to_have_waits_until_its_controller_has_
         ("ReplicaSet", {"replicas": 1}, {"replicas": 3}, {"observedGeneration": 2, "replicas": 1}),
         ("Job", {"parallelism": 1}, {"suspend": True}, {"active": 1}),
         ("Deployment", {"replicas": 3}, {"replicas": 1}, {}),
+        # Its controller would write no status while the second pod is rejected.
+        ("Job", {"parallelism": 3}, {"parallelism": 2}, {"active": 1}),
     ],
 )
-def test_what_had_all_that_it_asked_for_waits_for_none(
+def test_what_had_all_that_it_asked_for_or_wants_more_waits_for_none(
     kind: str, before: Object, after: Object, status: Object
 ) -> None:
     watches = Watches(kind, [RUNS])
