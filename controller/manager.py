@@ -192,7 +192,7 @@ class Controller:
         self.cluster.releases.settle()
         self.cluster.releases.find_unseen_ends()
         self.cluster.releases.find_unseen_versions()
-        self.cluster.unfinished.find_unseen()
+        await self.cluster.unfinished.find_unseen()
         self._reconciler.find_unseen()
         await self._enforcement.look()
         for group in self.cluster.groups.values():

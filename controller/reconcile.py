@@ -262,6 +262,7 @@ class Reconciler:
         name = due.name
         is_changed = await self._payer_lines.prepare(name, self._usage_cache.of(name))
         await self._refresh_if_late(due, is_late=is_changed)
+        # What comes while a page is written is stored on another only where it is too much for the status.
         for burst in (not is_first, True, True):
             if not await self._store_ahead(name, burst=burst):
                 break

@@ -396,7 +396,7 @@ class Cluster:
             unknown = {"metadata": {"name": changed["metadata"]["name"]}}
             if self._counted_of_namespace(old or unknown) == self._counted_of_namespace(new or unknown):
                 if old is not None and new is not None and _starts_to_go(old, new):
-                    for group in self.counted_groups.using(("", "Namespace", "", new["metadata"]["name"])):
+                    for group in self.counted_groups.using(reference_of(new)):
                         self._enqueue(group, 0.0)
                 return
             if old is not None and new is not None and self._is_synced and self._leaves(old, new):

@@ -31,6 +31,7 @@ from bizrq.workloads.selectors import selects
 from bizrq.workloads.validation import map_at
 from controller.watch.informers import Informers
 from controller.watch.pods import Pod
+from controller.watch.time_slice import Yielder
 
 Object = dict[str, Any]
 
@@ -66,14 +67,16 @@ class Unfinished:
         """
         self._report = report
 
-    def find_unseen(self) -> None:
+    async def find_unseen(self) -> None:
         """Report what may have been lowered while nobody watched, once all watches have synced."""
+        yielder = Yielder(steps=8)
         for adapter in self._registry.adapters:
             if adapter.group_kind not in _LOWERED:
                 continue
             for obj in self._informers.kinds[adapter.group_kind].store.values():
                 if may_act_on_earlier(obj) and not _is_going(obj):
                     self._lower(obj, adapter, math.inf)
+                await yielder.step()
 
     def note_change(self, old: Object, new: Object) -> None:
         """Note that an object asks for fewer pods, or that its controller has seen it."""
@@ -89,15 +92,13 @@ class Unfinished:
         before, after = _wanted(old, adapter), _wanted(new, adapter)
         if after < before:
             self._lower(new, adapter, max(before, self._lowered.get(uid, 0)))
-        elif uid in self._lowered and adapter.group_kind == JOB:
-            # Its controller may write no status before the pods that it wants now are there.
+        elif uid in self._lowered and _is_job_to_grow(new, adapter):
             self._report(uid, 0, LOWERED)
 
     def _lower(self, obj: Object, adapter: Adapter, before: float) -> None:
         uid = obj["metadata"]["uid"]
         self._lowered[uid] = before
-        if adapter.group_kind == JOB and _wanted(obj, adapter) > _made(obj, adapter):
-            # Its controller writes no status while the pods that it still wants are rejected.
+        if _is_job_to_grow(obj, adapter):
             return
         if self._is_unfinished(obj, adapter, revision_of(obj)) and self._is_paid(obj):
             self._report(uid, self._now() + WAITS, LOWERED)
@@ -169,6 +170,11 @@ def _made(obj: Object, adapter: Adapter) -> float:
     if kind in _LOWERED:
         return _number(status.get("active" if kind == JOB else "replicas"), 0)
     return math.inf
+
+
+def _is_job_to_grow(obj: Object, adapter: Adapter) -> bool:
+    """Return True for a Job that wants more pods than it has: while they are rejected, its controller says nothing."""
+    return adapter.group_kind == JOB and _wanted(obj, adapter) > _made(obj, adapter)
 
 
 def _has_seen(old: Object, new: Object) -> bool:

@@ -161,22 +161,23 @@ async def listed(client: KubeClient) -> tuple[dict[str, str], dict[str, str]]:
     return stored.get("listed") or {}, stored.get("ends") or {}
 
 
+async def is_lowered(client: KubeClient, uid: str) -> bool:
+    with suppress(NotFound):
+        return (await listed(client))[0].get(uid) == overlap.LOWERED
+    return False
+
+
 async def test_what_asks_for_fewer_is_listed_until_its_controller_has_seen_that(tmp_path: Path) -> None:
     async with proxied(tmp_path) as (_, client):
         await has_kinds(client, crds.load())
 
-        async def is_listed(uid: str) -> bool:
-            with suppress(NotFound):
-                return (await listed(client))[0].get(uid) == overlap.LOWERED
-            return False
-
         async with kept(client) as found:
             found.reject_late("lowered", now() + 600_000, overlap.LOWERED)
-            await eventually(lambda: is_listed("lowered"), 5, "it is listed")
+            await eventually(lambda: is_lowered(client, "lowered"), 5, "it is listed")
             found.reject_late("lowered", 0, overlap.LOWERED)
 
             async def is_left_out() -> bool:
-                return not await is_listed("lowered")
+                return not await is_lowered(client, "lowered")
 
             await eventually(is_left_out, 5, "it is listed no longer")
 
@@ -192,16 +193,13 @@ async def test_what_is_gone_is_listed_until_its_end_by_whoever_leads(tmp_path: P
                 return await listed(client) == (LISTED | dict.fromkeys(uids, overlap.GONE), wanted)
             return False
 
-        async def is_listed(uid: str) -> bool:
-            return uid in (await listed(client))[0]
-
         async with kept(client) as found:
             found.set("nlp", LISTED)
             found.reject_late("soon", until["soon"], overlap.GONE)
             found.reject_late("later", until["later"], overlap.GONE)
             await eventually(lambda: are_listed("soon", "later"), 5, "both are listed")
             found.reject_late("lowered", until["later"], overlap.LOWERED)
-            await eventually(lambda: is_listed("lowered"), 5, "what asks for fewer is listed")
+            await eventually(lambda: is_lowered(client, "lowered"), 5, "what asks for fewer is listed")
         async with kept(client) as next_leader:
             next_leader.set("nlp", LISTED)
             await eventually(lambda: are_listed("later"), 3 * CHECK, "the one that has ended is not")

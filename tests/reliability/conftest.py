@@ -23,7 +23,6 @@ from tests.reliability.stage import Ground, Stage, ground_on, stage_on
 from tests.support.cluster import Cluster
 from tests.support.live_pods import LivePods
 from tests.support.logged_errors import LoggedErrors
-from tests.support.nodes import agent
 from tests.support.objects import NAMESPACES, PODS, group
 from tests.support.serving import Parts
 from tests.support.tenant import Tenant, tenant_of
@@ -65,9 +64,7 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
 async def parts_with_pods(cluster: Cluster, folder: Path, **config: Any) -> AsyncIterator[Parts]:
     """A webhook and a controller with this configuration, registered, on a cluster where pods run."""
     async with Parts(cluster, folder, **config) as parts:
-        if cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
-            await parts.enter(agent(client))
+        await parts.run_pods()
         await parts.webhooks()
         await parts.controller(recount_interval=0.5)
         await parts.register()

@@ -31,7 +31,6 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster, eventually
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.nodes import agent
 from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object
 from tests.support.serving import Parts
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant
@@ -61,9 +60,7 @@ class Counting:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counting(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Counting]:
     async with Parts(cluster, tmp_path_factory.mktemp("held")) as parts:
-        if cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
-            await parts.enter(agent(client))
+        await parts.run_pods()
         counting = Counting(parts)
         await parts.webhooks()
         await counting.restart()
@@ -148,6 +145,13 @@ async def own(tenant: Tenant, kind: Resource, name: str) -> str | None:
     return (await tenant.admin.get(kind, name, tenant.name))["metadata"]["uid"]
 
 
+async def goes_early(tenant: Tenant, kind: Resource, name: str, uid: str) -> None:
+    """Delete a workload, and wait until the API server rejects its pod if that has not come in time."""
+    await tenant.delete(kind, name)
+    await gone(tenant, kind, name)
+    await eventually(lambda: is_listed_or_made(tenant, uid), 5, "the API server is told")
+
+
 async def all_fit(live: LivePods) -> None:
     """Wait until the controllers have made what they are late with."""
     await asyncio.sleep(20)
@@ -167,9 +171,7 @@ async def test_what_is_lowered_before_its_pods_come_is_gone_before_them(
             # A pod has come before what asked for it was gone.
             break
         await lower(tenant, kind, name)
-        await tenant.delete(kind, name)
-        await gone(tenant, kind, name)
-        await eventually(lambda uid=uid: is_listed_or_made(tenant, uid), 5, "the API server is told")
+        await goes_early(tenant, kind, name, uid)
     await all_fit(live)
 
 
@@ -186,9 +188,7 @@ async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(
         tiny["spec"]["nodeName"] = "stand-in"
         tiny["spec"]["containers"][0]["resources"] = {each: {"cpu": "1m"} for each in ("limits", "requests")}
         await attempt(tenant.create(PODS, tiny))
-        await tenant.delete(REPLICASETS, name)
-        await gone(tenant, REPLICASETS, name)
-        await eventually(lambda uid=uid: is_listed_or_made(tenant, uid), 5, "the API server is told")
+        await goes_early(tenant, REPLICASETS, name, uid)
     await all_fit(live)
 
 
@@ -249,15 +249,20 @@ async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(
         pytest.skip("the sandbox makes all pods at once")
     for kind in (REPLICASETS, STATEFULSETS, JOBS):
         name = kind.plural
-        made = of_kind(kind, web(tenant, 1, name=name, app=name))
+        # Beside pods of each that are ending there is room.
+        made = of_kind(kind, web(tenant, 1, name=name, app=name, cpu="250m"))
         await tenant.create(kind, made)
         await lower(tenant, kind, name)
-        if kind is JOBS:
-            await tenant.patch(JOBS, name, {"spec": {"suspend": False}})
-        else:
-            await tenant.scale(kind, name, 1)
+        await eventually(lambda kind=kind: is_raised(tenant, kind), 10, "its own change is over")
     await tenant.running(3)
     await live.settled()
+
+
+async def is_raised(tenant: Tenant, kind: Resource) -> bool:
+    """Raise what was lowered. Until the change before it has landed, bizrq says to try again."""
+    name = kind.plural
+    raised = tenant.patch(JOBS, name, {"spec": {"suspend": False}}) if kind is JOBS else tenant.scale(kind, name, 1)
+    return await attempt(raised) is None
 
 
 async def comes(maker: KubeClient, tenant: Tenant, kind: Resource, name: str, uid: str) -> str:

@@ -39,7 +39,6 @@ from tests.support.at_rest import at_rest
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
 from tests.support.logged_errors import LoggedErrors
-from tests.support.nodes import agent
 from tests.support.objects import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -83,9 +82,7 @@ async def proxy(idle: Parts) -> Proxy:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def parts(idle: Parts, proxy: Proxy) -> Parts:
-    if idle.cluster.is_real:
-        client = await idle.enter(KubeClient.from_kubeconfig(idle.cluster.kubeconfig))
-        await idle.enter(agent(client))
+    await idle.run_pods()
     await idle.webhooks(kubeconfig=proxy.write_kubeconfig(idle.folder / "proxy"))
     await idle.controller(recount_interval=FAR)
     await idle.register()

@@ -20,7 +20,7 @@ from aiohttp import web as http
 from bizrq.api import group as wire
 from bizrq.api.group import GroupStatus
 from bizrq.cli.rbac import CONTROLLER
-from bizrq.kube.client import ApiError, KubeClient, Resource
+from bizrq.kube.client import ApiError, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.reliability.routes import (
@@ -38,7 +38,6 @@ from tests.reliability.routes import (
 )
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
-from tests.support.nodes import agent
 from tests.support.objects import CRONJOBS, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, cronjob, group
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
@@ -103,9 +102,7 @@ class Moving:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def moving(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Moving]:
     async with Parts(cluster, tmp_path_factory.mktemp("moves")) as parts:
-        if cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(cluster.kubeconfig))
-            await parts.enter(agent(client))
+        await parts.run_pods()
         proxy = await parts.enter(Proxy(parts.kubeconfigs[CONTROLLER]))
         moving = Moving(parts, proxy, proxy.write_kubeconfig(parts.folder / "proxy"))
         await parts.webhooks()

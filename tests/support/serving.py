@@ -40,6 +40,7 @@ from controller.manager import Controller
 from tests.support.accounts import SYSTEM, give_rights, kubeconfig_of
 from tests.support.cluster import Cluster, _free_ports, eventually, has_kinds
 from tests.support.gate import applies
+from tests.support.nodes import agent
 from tests.support.objects import NAMESPACES, group
 from webhooks.app import Webhooks
 
@@ -197,6 +198,12 @@ class Parts:
     async def enter(self, other: AbstractAsyncContextManager[T]) -> T:
         """Something that ends with these parts."""
         return await self._stack.enter_async_context(other)
+
+    async def run_pods(self) -> None:
+        """Have pods run where no kubelet does: the sandbox runs them itself."""
+        if self.cluster.is_real:
+            client = await self.enter(KubeClient.from_kubeconfig(self.cluster.kubeconfig))
+            await self.enter(agent(client))
 
     def tls(self) -> Callable[[], ssl.SSLContext]:
         certificate = ServingCertificate(self.certificates)

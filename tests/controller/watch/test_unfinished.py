@@ -244,13 +244,20 @@ def test_a_job_that_asks_for_more_again_gets_its_pods() -> None:
     assert watches.reported == [("u", NOW + WAITS, LOWERED), ("u", 0, LOWERED)]
 
 
-def test_what_was_lowered_while_nobody_watched_is_found() -> None:
+def test_a_job_that_changes_otherwise_is_waited_for_still() -> None:
+    watches = Watches("Job", [RUNS])
+    watches.changes({"parallelism": 2}, {"parallelism": 2, "suspend": True}, {"active": 1})
+    watches.changes({"suspend": True}, {"suspend": True, "ttlSecondsAfterFinished": 60}, {"active": 1})
+    assert watches.reported == [("u", NOW + WAITS, LOWERED)]
+
+
+async def test_what_was_lowered_while_nobody_watched_is_found() -> None:
     watches = Watches("ReplicaSet", [RUNS])
     watches.stored = [made("ReplicaSet", {"replicas": 1}, {"observedGeneration": 2, "replicas": 1}, 2)]
-    watches.found.find_unseen()
+    await watches.found.find_unseen()
     assert watches.reported == []
     watches.stored = [made("ReplicaSet", {"replicas": 1}, {"observedGeneration": 1, "replicas": 1}, 2)]
-    watches.found.find_unseen()
+    await watches.found.find_unseen()
     assert {*watches.reported} == {("u", NOW + WAITS, LOWERED)}
 
 

@@ -42,7 +42,6 @@ from tests.support.accounts import SYSTEM
 from tests.support.cluster import eventually
 from tests.support.live_pods import LivePods, Sample
 from tests.support.logged_errors import LoggedErrors
-from tests.support.nodes import agent
 from tests.support.objects import DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object
 from tests.support.serving import Parts
 from tests.support.tenant import DAEMONSETS, JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant, tenant_of
@@ -544,9 +543,7 @@ class Arena:
 @contextlib.asynccontextmanager
 async def arena_on(ground: Ground) -> AsyncIterator[Arena]:
     async with ground.parts() as parts:
-        if ground.cluster.is_real:
-            client = await parts.enter(KubeClient.from_kubeconfig(ground.cluster.kubeconfig))
-            await parts.enter(agent(client))
+        await parts.run_pods()
         await ground.webhooks(parts)
         logged = LoggedErrors()
         arena = Arena(ground, parts, logged)
