@@ -108,6 +108,7 @@ class Controller:
         )
         self._overlaps = OverlapList(client, now)
         self.cluster.unfinished.subscribe(self._overlaps.reject_late)
+        self._overlaps.subscribe(lambda group: self._enqueue(group, 0.0))
         self._enforcement = EnforcementWatch(
             client,
             lambda: [group.name for group in self.cluster.groups.values()],

@@ -7,7 +7,7 @@ This file alone decides when a status may be written, and what it says. `bizrq.q
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -161,7 +161,7 @@ class Reconciler:
         self._writer = StatusWriter(cluster.groups, interval=recount_interval, now=now, clock=clock)
         self._payer_lines = PayerLines(cluster, now, clock)
         self._runs_on = RunningOn(cluster, excess, now)
-        self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, now, clock)
+        self._stays = Stays(cluster, costs, excess, self._runs_on, self._tracker, overlaps.may_pass, now, clock)
         self._overlaps = overlaps
         self._makers = Makers(cluster, config)
         self._enforcement = enforcement
@@ -423,7 +423,7 @@ class Reconciler:
         problem = self._payers_problem(group.name)
         known = gathered.usage.usages
         return Findings(
-            leftovers=_told(_leftovers(gathered.usage), gathered.hard),
+            leftovers=_told(sorted((*_leftovers(gathered.usage), *self._stays.lines(group.name))), gathered.hard),
             payers=[problem] if problem else [],
             ignored=[str(slot) for uid, slot in self._cluster.ignored.of(group.name).items() if uid not in known],
             unowned=self._record_reconciler.unowned(group.name),
@@ -572,21 +572,15 @@ def _over(states: Iterable[tuple[Reservation, WriteState]]) -> list[Reservation]
     return [entry for entry, state in states if state.is_over]
 
 
-def _leftovers(usage: GroupUsage) -> list[str]:
-    """Return the lines of `status.leftovers`: what is left of workloads that are gone, and what it costs.
+def _leftovers(usage: GroupUsage) -> Iterator[str]:
+    """Yield the lines of `status.leftovers`: what is left of workloads that are gone, and what it costs.
 
     Pods that have ended may stay for long, and cost nothing.
     """
-    return sorted(
-        wire.leftover_line(
-            line.counted.slot,
-            line.left.place,
-            line.left.gone or line.left.since,
-            line.counted.charged,
-        )
-        for line in usage.leftovers.values()
-        if line.left is not None and (line.is_unknown or any(line.counted.charged.values()))
-    )
+    for line in usage.leftovers.values():
+        left, charged = line.left, line.counted.charged
+        if left is not None and (line.is_unknown or any(charged.values())):
+            yield wire.leftover_line(line.counted.slot, left.place, left.gone or left.since, charged)
 
 
 def _told(lines: Iterable[str], hard: Limits) -> list[str]:

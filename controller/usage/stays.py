@@ -90,12 +90,17 @@ class Stays:
         excess: ExcessUsage,
         runs_on: RunningOn,
         tracker: ReservationTracker,
+        may_pass: Callable[[Iterable[str]], bool],
         now: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
-        """`now` returns milliseconds since 1970, `clock` seconds."""
+        """`may_pass` says if pods of makers that are gone may still come, by uid.
+
+        `now` returns milliseconds since 1970, `clock` seconds.
+        """
         self._cluster = cluster
         self._tracker = tracker
+        self._may_pass = may_pass
         self._costs = costs
         self._excess = excess
         self._runs_on = runs_on
@@ -131,18 +136,27 @@ class Stays:
     def again(self, group: str) -> float | None:
         """Return the seconds until the next look, where it may change what stays or is held; None where none will.
 
-        Of a payer that is being deleted the watch brings the end.
+        Of a payer that is being deleted the watch brings the end, and of pods that may come who rejects them.
         """
         departures = self._departures.get(group, {})
         if any(self._unseen(uid) for uid in departures):
             return _SOON
-        return _LATER if any(not self._is_early(group, uid) for uid in departures) else None
+        later = (uid for uid, each in departures.items() if not self._may_come(uid, each))
+        return _LATER if any(not self._is_early(group, uid) for uid in later) else None
 
     def held(
         self, group: GroupObject, usage: GroupUsage, states: Iterable[tuple[Reservation, WriteState]]
     ) -> list[CountedObject]:
         """Return what the group pays for besides: pods that may still come for what was asked for here."""
         return [*self._held.get(group.name, ()), *self._held_for_deleted(group, usage, states)]
+
+    def lines(self, group: str) -> Iterator[str]:
+        """Yield lines of `status.leftovers` for what is gone and long held, as pods may still come."""
+        for uid, departure in self._departures.get(group, {}).items():
+            line, held = departure.line, self._clock() - departure.since
+            if line is not None and held > _PATIENCE and self._may_come(uid, departure):
+                since = self._now() - round(1000 * held)
+                yield wire.leftover_line(line.counted.slot, line.place, since, departure.charged)
 
     def take_settled(self, group: str) -> Collection[str]:
         """Return the uids of the makers of pods that left the group since the last call."""
@@ -231,6 +245,12 @@ class Stays:
     def _unseen(self, uid: str) -> list[tuple[Informer, int]]:
         """Return the watches that may still show pods that a workload made which is gone, and the revision to reach."""
         return self._cluster.deletions.late(uid, self._costs.watches_below)
+
+    def _may_come(self, uid: str, departure: Departure) -> bool:
+        """Return True where pods may still be made for a workload that is gone."""
+        if self._cluster.placements.stored(uid) is not None:
+            return False
+        return self._may_pass((uid, *(departure.line.makers if departure.line is not None else ())))
 
     def _let_go(self, name: str, uid: str) -> Memory | None:
         """Return the payer in the group that has let an object go."""
@@ -494,10 +514,12 @@ class Stays:
     ) -> list[CountedObject]:
         """Return what was charged or promised for what is gone, beyond what is seen of it.
 
-        It is held until all is seen that it has made. The recount goes on meanwhile: in a busy group workloads are
-        deleted all the time. What is counted for the first time was promised, so it takes nothing of that.
+        It is held until all is seen that it has made, and until what may still be made is rejected. The recount goes on
+        meanwhile: in a busy group workloads are deleted all the time. What is counted for the first time was promised,
+        so it takes nothing of that.
         """
-        unseen = {uid: departure for uid, departure in self._departures[group.name].items() if self._unseen(uid)}
+        departures = self._departures[group.name].items()
+        unseen = {uid: each for uid, each in departures if self._unseen(uid) or self._may_come(uid, each)}
         if not unseen:
             return []
         promised = total(entry.extra for entry, _ in states if entry.slot.kind != GROUP_SLOT_KIND)

@@ -118,7 +118,7 @@ class Cluster:
         self.placements = Placements(self.informers, self.ownership, self.descendants, self.payers, registry)
         self.vanished = VanishedPods(now)
         self.deletions = Deletions(self.informers, registry)
-        self.unfinished = Unfinished(self.informers, registry, self._is_paid, now)
+        self.unfinished = Unfinished(self.informers, registry, self._payer, now)
         self.releases = ReleaseTracker(
             self.informers, self.ownership, self.descendants, self.payers, self.dirty, registry, now
         )
@@ -219,13 +219,14 @@ class Cluster:
         if moved:
             self._enqueue_below(changed)
 
-    def _is_paid(self, obj: Object) -> bool:
-        """Return True if a group pays for an object."""
-        return self.ownership.paid(obj) is not None
+    def _payer(self, obj: Object) -> str | None:
+        """Return the group that pays for an object."""
+        paid = self.ownership.paid(obj)
+        return paid.group if paid is not None else None
 
     def _is_first_payer(self, old: Object, new: Object) -> bool:
         """Return True where a group pays for an object by this change, and none did before."""
-        return self._is_paid(new) and not self._is_paid(old)
+        return self._payer(new) is not None and self._payer(old) is None
 
     def _take_in_with_pods(self, old: Object, new: Object) -> None:
         """Note what was nobody's until a group came to pay for a workload: its pods, or all of it."""

@@ -47,23 +47,23 @@ class Unfinished:
     """Finds the makers of pods that go too early, or ask for fewer."""
 
     def __init__(
-        self, informers: Informers, registry: Registry, is_paid: Callable[[Object], bool], now: Callable[[], int]
+        self, informers: Informers, registry: Registry, payer: Callable[[Object], str | None], now: Callable[[], int]
     ) -> None:
-        """`is_paid` says if a group pays for an object; `now` returns milliseconds since 1970."""
+        """`payer` returns the group that pays for an object; `now` returns milliseconds since 1970."""
         self._informers = informers
         self._registry = registry
-        self._is_paid = is_paid
+        self._payer = payer
         self._now = now
         #: What is being deleted, and whether pods of it may come.
         self._going: dict[str, bool] = {}
         #: The most pods that each maker asked for which asks for fewer now, until its controller has seen that.
         self._lowered: dict[str, float] = {}
-        self._report: Callable[[str, int, str], None] = _nobody
+        self._report: Callable[[str, int, str, str], None] = _nobody
 
-    def subscribe(self, report: Callable[[str, int, str], None]) -> None:
+    def subscribe(self, report: Callable[[str, int, str, str], None]) -> None:
         """Call `report` with the uid of each such maker, the time until which its pods may come, and why none should.
 
-        A time that is over means that none may come any more.
+        Then with the group that pays. A time that is over means that none may come any more.
         """
         self._report = report
 
@@ -84,7 +84,7 @@ class Unfinished:
         if old["metadata"].get("generation") == generation:
             if uid in self._lowered and _has_seen(old, new):
                 del self._lowered[uid]
-                self._report(uid, 0, LOWERED)
+                self._report(uid, 0, LOWERED, "")
             return
         adapter = self._registry.of(new)
         if adapter is None or adapter.group_kind not in _LOWERED:
@@ -93,15 +93,15 @@ class Unfinished:
         if after < before:
             self._lower(new, adapter, max(before, self._lowered.get(uid, 0)))
         elif uid in self._lowered and _is_job_to_grow(new, adapter):
-            self._report(uid, 0, LOWERED)
+            self._report(uid, 0, LOWERED, "")
 
     def _lower(self, obj: Object, adapter: Adapter, before: float) -> None:
         uid = obj["metadata"]["uid"]
         self._lowered[uid] = before
         if _is_job_to_grow(obj, adapter):
             return
-        if self._is_unfinished(obj, adapter, revision_of(obj)) and self._is_paid(obj):
-            self._report(uid, self._now() + WAITS, LOWERED)
+        if self._is_unfinished(obj, adapter, revision_of(obj)) and (group := self._payer(obj)) is not None:
+            self._report(uid, self._now() + WAITS, LOWERED, group)
 
     def note_end(self, old: Object, new: Object | None) -> None:
         """Note that an object starts to go, or is gone where `new` is None: its controller begins no more pods.
@@ -117,8 +117,8 @@ class Unfinished:
             known, store = self._going.pop(uid, None), self._informers.kinds[adapter.group_kind].store
             is_unfinished = self._is_unfinished(old, adapter, store.resource_version) if known is None else known
             self._lowered.pop(uid, None)
-        if is_unfinished and self._is_paid(old):
-            self._report(uid, self._now() + WAITS, GONE)
+        if is_unfinished and (group := self._payer(old)) is not None:
+            self._report(uid, self._now() + WAITS, GONE, group)
 
     def _is_unfinished(self, obj: Object, adapter: Adapter, revision: int) -> bool:
         """Return True for what asked for more pods than it had at a revision, as far as its controller has seen.
@@ -199,5 +199,5 @@ def _is_going(obj: Object) -> bool:
     return obj["metadata"].get("deletionTimestamp") is not None
 
 
-def _nobody(uid: str, until: int, why: str) -> None:
+def _nobody(uid: str, until: int, why: str, group: str) -> None:
     """Report to nobody."""

@@ -172,9 +172,9 @@ async def test_what_asks_for_fewer_is_listed_until_its_controller_has_seen_that(
         await has_kinds(client, crds.load())
 
         async with kept(client) as found:
-            found.reject_late("lowered", now() + 600_000, overlap.LOWERED)
+            found.reject_late("lowered", now() + 600_000, overlap.LOWERED, "nlp")
             await eventually(lambda: is_lowered(client, "lowered"), 5, "it is listed")
-            found.reject_late("lowered", 0, overlap.LOWERED)
+            found.reject_late("lowered", 0, overlap.LOWERED, "")
 
             async def is_left_out() -> bool:
                 return not await is_lowered(client, "lowered")
@@ -195,11 +195,83 @@ async def test_what_is_gone_is_listed_until_its_end_by_whoever_leads(tmp_path: P
 
         async with kept(client) as found:
             found.set("nlp", LISTED)
-            found.reject_late("soon", until["soon"], overlap.GONE)
-            found.reject_late("later", until["later"], overlap.GONE)
+            found.reject_late("soon", until["soon"], overlap.GONE, "nlp")
+            found.reject_late("later", until["later"], overlap.GONE, "nlp")
             await eventually(lambda: are_listed("soon", "later"), 5, "both are listed")
-            found.reject_late("lowered", until["later"], overlap.LOWERED)
+            found.reject_late("lowered", until["later"], overlap.LOWERED, "nlp")
             await eventually(lambda: is_lowered(client, "lowered"), 5, "what asks for fewer is listed")
         async with kept(client) as next_leader:
             next_leader.set("nlp", LISTED)
             await eventually(lambda: are_listed("later"), 3 * CHECK, "the one that has ended is not")
+
+
+class Told:
+    """The groups that were told."""
+
+    def __init__(self) -> None:
+        self.groups: set[str] = set()
+
+    def __call__(self, group: str) -> None:
+        self.groups.add(group)
+
+    async def are(self, *groups: str, seconds: float = 3) -> None:
+        async def they_are() -> bool:
+            return self.groups == {*groups}
+
+        await eventually(they_are, seconds, f"{groups} are told")
+
+
+async def test_pods_of_what_is_gone_may_pass_until_it_is_listed(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+        told = Told()
+        async with kept(client) as found:
+            found.subscribe(told)
+            found.reject_late("gone", now() + 600_000, overlap.GONE, "nlp")
+            found.reject_late("lowered", now() + 600_000, overlap.LOWERED, "vision")
+            assert found.may_pass(["other", "gone"])
+            assert not found.may_pass(["other", "lowered"]), "its demand counts on"
+            await told.are("nlp")
+            assert not found.may_pass(["gone"])
+
+
+async def test_no_group_takes_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 8 places the first group gets 4 and the second 2. Who has one keeps it; who has none waits for the end."""
+    monkeypatch.setattr("controller.overlap._MOST", {overlap.LOWERED: 2, overlap.GONE: 8})
+    async with proxied(tmp_path) as (_, client):
+        await has_kinds(client, crds.load())
+        told = Told()
+        async with kept(client) as found:
+            found.subscribe(told)
+            until = now() + 20_000
+
+            def waiting(name: str) -> int:
+                return sum(found.may_pass([f"{name}{number}"]) for number in range(9))
+
+            for name, groups in (("a", "a"), ("b", "ab")):
+                for number in range(9):
+                    found.reject_late(f"{name}{number}", until, overlap.GONE, name)
+                assert waiting(name) == 9
+                await told.are(*groups)
+            assert (waiting("a"), waiting("b")) == (5, 7)
+            assert [f"a{number}" for number in range(9) if not found.may_pass([f"a{number}"])] == [
+                "a0",
+                "a1",
+                "a2",
+                "a3",
+            ]
+            found.reject_late("lowered", until, overlap.LOWERED, "a")
+            await eventually(lambda: is_lowered(client, "lowered"), 3, "what asks for fewer has places of its own")
+            told.groups.clear()
+            await told.are("a", "b", seconds=60)
+            assert (waiting("a"), waiting("b")) == (0, 0)
+
+
+async def test_nothing_waits_for_a_list_that_cannot_be_stored(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as (_, client), kept(client) as found:
+        told = Told()
+        found.subscribe(told)
+        found.reject_late("gone", now() + 600_000, overlap.GONE, "nlp")
+        assert found.may_pass(["gone"])
+        await told.are("nlp")
+        assert not found.may_pass(["gone"])

@@ -12,9 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
+from bizrq.api import group as wire
 from bizrq.api import overlap
 from bizrq.kube.client import KubeClient, Resource
+from bizrq.store.groups import GROUPS
 from bizrq.store.overlaps import OVERLAPS
+from bizrq.units.quantity import parse
+from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
     attempt,
     for_a_while,
@@ -31,7 +35,7 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster, eventually
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object
+from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object, group
 from tests.support.serving import Parts
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
@@ -192,6 +196,26 @@ async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(
     await all_fit(live)
 
 
+async def test_what_finds_no_place_in_the_list_is_charged_on(
+    tenant: Tenant, live: LivePods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant fills the list by the deletion of small workloads. What has the place of one may go before its pods."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    monkeypatch.setattr("controller.overlap._MOST", {overlap.LOWERED: 0, overlap.GONE: 0})
+    await keep_busy(tenant, REPLICASETS)
+    admitted = []
+    for name in ("a", "b", "c"):
+        if await own(tenant, REPLICASETS, name) is None:
+            break
+        admitted.append(name)
+        await tenant.delete(REPLICASETS, name)
+        await gone(tenant, REPLICASETS, name)
+    # Three cores and the decoy: four are full as long as the pod of the first one may come.
+    assert admitted == ["a"]
+    await all_fit(live)
+
+
 async def let_go(tenant: Tenant, name: str) -> None:
     """Lower a Deployment, and take its ReplicaSets from it."""
     await lower(tenant, DEPLOYMENTS, name)
@@ -239,6 +263,38 @@ async def test_what_is_lowered_before_its_pods_come_is_known_to_the_next_control
     await counting.restart()
     await own(tenant, kind, "b")
     await all_fit(live)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(tenant: Tenant, unique: str) -> str:
+    """Another group of four cores, which takes workloads of any namespace."""
+    name = f"{tenant.name}-{unique}"
+    await tenant.admin.create(GROUPS, group(name, cpu="4"))
+    return name
+
+
+@pytest.mark.parametrize("kind", [REPLICASETS, JOBS], ids=lambda kind: kind.kind)
+async def test_what_is_lowered_before_its_pods_come_moves_at_once(
+    tenant: Tenant, both: LivePods, other: str, cluster: Cluster, kind: Resource
+) -> None:
+    """One write, and then somebody else fills the other group: no pod may come there, and none beyond four here."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+    await keep_busy(tenant, kind)
+    assert await own(tenant, kind, "a") is not None
+    lowered = {"suspend": True} if kind is JOBS else {"replicas": 0}
+    await tenant.patch(kind, "a", {"metadata": {"labels": {LABEL: other}}, "spec": lowered})
+
+    async def is_filled() -> bool:
+        return await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4, name="b", app="b", label=other))) is None
+
+    await for_a_while(is_filled, 10)
+    await asyncio.sleep(LONG)
+    await own(tenant, kind, "c")
+    await all_fit(both)
+    for name in (tenant.name, other):
+        used = wire.from_dict(await tenant.admin.get(GROUPS, name)).status.used or {}
+        assert parse(used["limits.cpu"]) <= parse("4"), name
 
 
 async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(

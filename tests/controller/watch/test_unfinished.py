@@ -21,7 +21,7 @@ VERSIONS = {"ReplicationController": "v1", "Job": "batch/v1", "TFJob": "kubeflow
 #: The revision at which the watch shows that the object is gone.
 GONE = 50
 RUNS: Object = {}
-WAITED_FOR = ("u", NOW + WAITS, GONE_TEXT)
+WAITED_FOR = ("u", NOW + WAITS, GONE_TEXT, "g")
 DELETED_BEFORE: Object = {"deletionTimestamp": "2026-11-28T00:00:00Z"}
 DELETED_SINCE: Object = {**DELETED_BEFORE, "resourceVersion": "51"}
 
@@ -37,11 +37,9 @@ class Watches:
         resolver = SimpleNamespace(cached_lookup=DocumentLookup(stored))
         informers = SimpleNamespace(kinds=kinds, pods=pods_store, resolver=resolver)
         self.now, self.kind = NOW, kind
-        self.is_paid = True
-        self.found = Unfinished(
-            cast(Informers, informers), builtin_registry(), lambda _: self.is_paid, lambda: self.now
-        )
-        self.reported: list[tuple[str, int, str]] = []
+        self.group: str | None = "g"
+        self.found = Unfinished(cast(Informers, informers), builtin_registry(), lambda _: self.group, lambda: self.now)
+        self.reported: list[tuple[str, int, str, str]] = []
         self.found.subscribe(lambda *each: self.reported.append(each))
 
     def goes(self, spec: Object, status: Object | None = None, generation: int = 1) -> None:
@@ -184,11 +182,11 @@ def test_what_asks_for_fewer_than_it_was_to_have_waits_until_its_controller_has_
 ) -> None:
     watches = Watches(kind, [RUNS])
     watches.changes(before, after, status)
-    assert watches.reported == [("u", NOW + WAITS, LOWERED)]
+    assert watches.reported == [("u", NOW + WAITS, LOWERED, "g")]
     watches.says(after, status, status)
     assert len(watches.reported) == 1, "a write that changes nothing is nobody's word"
     watches.says(after, status, {**status, "observedGeneration": 3} if kind != "Job" else {"active": 0, **SUSPENDED})
-    assert watches.reported[1:] == [("u", 0, LOWERED)]
+    assert watches.reported[1:] == [("u", 0, LOWERED, "")]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +214,7 @@ def test_what_is_lowered_again_waits_for_the_most_that_it_asked_for() -> None:
     watches.changes({"replicas": 3}, {"replicas": 1}, status)
     watches.changes({"replicas": 1}, {"replicas": 0}, status)
     watches.goes({"replicas": 0}, status, 3)
-    assert watches.reported == [("u", NOW + WAITS, LOWERED)] * 2 + [WAITED_FOR]
+    assert watches.reported == [("u", NOW + WAITS, LOWERED, "g")] * 2 + [WAITED_FOR]
 
 
 @pytest.mark.parametrize(
@@ -234,21 +232,21 @@ def test_a_job_that_its_status_shows_as_before_waits_for_what_it_asked_for_in_be
     watches.changes(after, before, status)
     watches.changes(before, after, status)
     watches.goes(after, status, 4)
-    assert watches.reported == [("u", NOW + WAITS, LOWERED), WAITED_FOR]
+    assert watches.reported == [("u", NOW + WAITS, LOWERED, "g"), WAITED_FOR]
 
 
 def test_a_job_that_asks_for_more_again_gets_its_pods() -> None:
     watches = Watches("Job", [RUNS])
     watches.changes({"parallelism": 3}, {"parallelism": 1}, {"active": 1})
     watches.changes({"parallelism": 1}, {"parallelism": 2}, {"active": 1})
-    assert watches.reported == [("u", NOW + WAITS, LOWERED), ("u", 0, LOWERED)]
+    assert watches.reported == [("u", NOW + WAITS, LOWERED, "g"), ("u", 0, LOWERED, "")]
 
 
 def test_a_job_that_changes_otherwise_is_waited_for_still() -> None:
     watches = Watches("Job", [RUNS])
     watches.changes({"parallelism": 2}, {"parallelism": 2, "suspend": True}, {"active": 1})
     watches.changes({"suspend": True}, {"suspend": True, "ttlSecondsAfterFinished": 60}, {"active": 1})
-    assert watches.reported == [("u", NOW + WAITS, LOWERED)]
+    assert watches.reported == [("u", NOW + WAITS, LOWERED, "g")]
 
 
 async def test_what_was_lowered_while_nobody_watched_is_found() -> None:
@@ -258,7 +256,7 @@ async def test_what_was_lowered_while_nobody_watched_is_found() -> None:
     assert watches.reported == []
     watches.stored = [made("ReplicaSet", {"replicas": 1}, {"observedGeneration": 1, "replicas": 1}, 2)]
     await watches.found.find_unseen()
-    assert {*watches.reported} == {("u", NOW + WAITS, LOWERED)}
+    assert {*watches.reported} == {("u", NOW + WAITS, LOWERED, "g")}
 
 
 def test_pods_that_its_controller_does_not_take_for_its_own_are_none() -> None:
@@ -279,7 +277,7 @@ def test_none_come_in_a_namespace_that_goes(namespace: Object | None) -> None:
 
 def test_what_no_group_pays_for_is_nobodys_matter() -> None:
     watches = Watches("ReplicaSet")
-    watches.is_paid = False
+    watches.group = None
     watches.goes({"replicas": 2})
     assert watches.reported == []
 
@@ -290,7 +288,7 @@ def test_what_counts_is_when_it_started_to_go_and_the_time_when_it_is_gone() -> 
     watches.starts_to_go({"replicas": 1}, {})
     watches.now += 1
     watches.goes({"replicas": 1})
-    assert watches.reported == [WAITED_FOR, ("u", NOW + 1 + WAITS, GONE_TEXT)]
+    assert watches.reported == [WAITED_FOR, ("u", NOW + 1 + WAITS, GONE_TEXT, "g")]
     pods.append(RUNS)
     watches.reported.clear()
     watches.starts_to_go({"replicas": 1}, {"replicas": 1})
