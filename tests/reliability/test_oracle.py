@@ -201,6 +201,24 @@ def test_what_was_deleted_counts_besides_until_its_pods_are_seen(pods: int) -> N
             check(told)
 
 
+@pytest.mark.parametrize("pods", [3, 4])
+def test_pods_may_show_what_is_asked_for_before_the_watch_of_workloads_does(pods: int) -> None:
+    group = stored("nlp", "8", "4", at=3)
+    group["status"]["countedAt"] |= {"pods": str(pods)}
+    told = events(
+        ("ADDED", GROUPS, stored("nlp", "8", "0", promised=4)),
+        ("ADDED", DEPLOYMENTS, web(3)),
+        ("MODIFIED", GROUPS, stored("nlp", "8", "3", at=2, promised=4)),
+        ("MODIFIED", DEPLOYMENTS, web(4)),
+        ("MODIFIED", GROUPS, group),
+    )
+    if pods == 4:
+        assert check(told) == len(told)
+    else:
+        with pytest.raises(AssertionError, match="revision 5: I3 broken for nlp"):
+            check(told)
+
+
 def test_groups_of_others_are_not_judged() -> None:
     others = events(
         *GOOD[:4], ("ADDED", DEPLOYMENTS, web(9, "nl", "more")), ("ADDED", DEPLOYMENTS, web(9, None, "most"))

@@ -225,6 +225,10 @@ def concerning(only: Collection[str], events: Iterable[Event]) -> list[Event]:
     return found
 
 
+#: The kinds that a snapshot has of what workloads make, as `countedAt` names them.
+_BELOW = ("pods", "replicasets.apps")
+
+
 class Ending:
     """The pods that are being deleted, by the group that the label of their topmost owner names."""
 
@@ -429,6 +433,9 @@ class _Replay:
             last = bisect.bisect_right(counts, at.get(kind, 0), key=lambda count: count[0])
             if last:
                 _add(counted, counts[last - 1][1])
+            # The watches of what is below may be ahead: pods show what was asked for since.
+            ahead = max(at.get(each, 0) for each in (kind, *_BELOW))
+            if last := bisect.bisect_right(counts, ahead, key=lambda count: count[0]):
                 _add(most, reduce(larger, (amounts for _, amounts in counts[:last])))
         updates = reserved_total(each for each in wire.reservations_of(group) if each.resource_version is not None)
         for resource, amount in used.items():
@@ -452,7 +459,7 @@ class _Replay:
 
     def _unseen(self, name: str, at: Mapping[str, int]) -> dict[str, int]:
         """What the objects cost that a snapshot has as deleted, and of which its watches may still show pods."""
-        below = min(at.get(kind, 0) for kind in ("pods", "replicasets.apps"))
+        below = min(at.get(kind, 0) for kind in _BELOW)
         total: dict[str, int] = {}
         for version, kind, cost in self._deleted[name]:
             if below < version <= at.get(kind, 0):
