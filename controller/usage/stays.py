@@ -40,8 +40,8 @@ from controller.watch.time_slice import Yielder
 
 #: Seconds for which a group goes on paying for all of a workload that left it and asks for less since.
 _PATIENCE = 10.0
-#: Seconds until the next look at what is gone, and at what has left otherwise.
-_SOON, _LATER = 0.25, 0.5
+#: Seconds until the next look at what is gone, at what has left otherwise, and at whose pods may still be made.
+_SOON, _LATER, _LISTED = 0.25, 0.5, 5.0
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
 
@@ -136,13 +136,15 @@ class Stays:
     def again(self, group: str) -> float | None:
         """Return the seconds until the next look, where it may change what stays or is held; None where none will.
 
-        Of a payer that is being deleted the watch brings the end, and of pods that may come who rejects them.
+        Of a payer that is being deleted the watch brings the end.
         """
         departures = self._departures.get(group, {})
         if any(self._unseen(uid) for uid in departures):
             return _SOON
-        later = (uid for uid, each in departures.items() if not self._may_come(uid, each))
-        return _LATER if any(not self._is_early(group, uid) for uid in later) else None
+        held = {uid for uid, each in departures.items() if self._may_come(uid, each)}
+        if any(not self._is_early(group, uid) for uid in departures.keys() - held):
+            return _LATER
+        return _LISTED if held else None
 
     def held(
         self, group: GroupObject, usage: GroupUsage, states: Iterable[tuple[Reservation, WriteState]]
