@@ -250,9 +250,8 @@ class Stays:
 
     def _may_come(self, uid: str, departure: Departure) -> bool:
         """Return True where pods may still be made for a workload that is gone."""
-        if self._cluster.placements.stored(uid) is not None:
-            return False
-        return self._may_pass((uid, *(departure.line.makers if departure.line is not None else ())))
+        makers = departure.line.makers if departure.line is not None else ()
+        return self._may_pass((uid, *makers)) and self._cluster.placements.stored(uid) is None
 
     def _let_go(self, name: str, uid: str) -> Memory | None:
         """Return the payer in the group that has let an object go."""

@@ -15,10 +15,12 @@ from typing import Any
 from bizrq.api import group as wire
 from bizrq.kube.client import ApiError, KubeClient, Resource
 from bizrq.store.groups import GROUPS
+from bizrq.units.quantity import parse
 from bizrq.workloads.labels import LABEL
 from sandbox.kubelet import STOP_SECONDS
 from tests.support.cluster import eventually
-from tests.support.objects import CONFIG_MAPS, PODS, RAYCLUSTERS, REPLICASETS, Object, deployment, ray_spec
+from tests.support.live_pods import LivePods
+from tests.support.objects import CONFIG_MAPS, PODS, RAYCLUSTERS, REPLICASETS, Object, deployment, group, ray_spec
 from tests.support.tenant import (
     DAEMONSETS,
     JOBS,
@@ -162,6 +164,26 @@ async def counted(client: KubeClient, name: str) -> None:
         return wire.from_dict(await client.get(GROUPS, name)).status.used is not None
 
     await eventually(is_counted, 30, f"{name} is counted")
+
+
+async def another_group(tenant: Tenant, suffix: str) -> str:
+    """Make another group of four cores, which takes workloads of any namespace. Return its name once it is counted."""
+    name = f"{tenant.name}-{suffix}"
+    await tenant.admin.create(GROUPS, group(name, cpu="4"))
+    await counted(tenant.admin, name)
+    return name
+
+
+async def fit(tenant: Tenant, other: str, both: LivePods) -> None:
+    """All that runs is charged, and each of both groups has room for what it is charged."""
+    await both.settled()
+    found: list[wire.GroupStatus] = []
+
+    async def within() -> bool:
+        found[:] = [wire.from_dict(await tenant.admin.get(GROUPS, name)).status for name in (tenant.name, other)]
+        return all(parse((status.used or {})["limits.cpu"]) <= parse("4") for status in found)
+
+    await eventually(within, 10, lambda: f"neither group uses more than it has: {found}")
 
 
 async def used(client: KubeClient, name: str) -> str:

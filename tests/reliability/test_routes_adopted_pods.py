@@ -17,9 +17,9 @@ from bizrq.store.groups import GROUPS
 from bizrq.units import quantity
 from tests.reliability.routes import (
     SLOWLY,
+    another_group,
     attempt,
     attempts,
-    counted,
     for_a_while,
     gone,
     has_running,
@@ -32,7 +32,7 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object, group
+from tests.support.objects import DEPLOYMENTS, PODS, REPLICASETS, Object
 from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,10 +43,7 @@ MANY = 12
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def other(tenant: Tenant) -> str:
-    name = f"{tenant.name}-other"
-    await tenant.admin.create(GROUPS, group(name, cpu="4"))
-    await counted(tenant.admin, name)
-    return name
+    return await another_group(tenant, "other")
 
 
 @pytest.mark.parametrize(

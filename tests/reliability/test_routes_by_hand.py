@@ -12,13 +12,12 @@ import pytest
 import pytest_asyncio
 
 from bizrq.kube.client import Resource
-from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
+    another_group,
     attempt,
     attempts,
     cores,
-    counted,
     for_a_while,
     gone,
     has_running,
@@ -40,7 +39,6 @@ from tests.support.objects import (
     REPLICASETS,
     TFJOBS,
     Object,
-    group,
     rayservice,
     tfjob,
 )
@@ -53,11 +51,7 @@ MANY, ROUNDS = 12, 4
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def other(tenant: Tenant, unique: str) -> str:
-    """Another group of four cores."""
-    name = f"{tenant.name}-{unique}"
-    await tenant.admin.create(GROUPS, group(name, cpu="4"))
-    await counted(tenant.admin, name)
-    return name
+    return await another_group(tenant, unique)
 
 
 def unlabelled(tenant: Tenant, kind: str, name: str, uid: str, version: str = "apps/v1") -> list[Object]:

@@ -12,15 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from bizrq.api import group as wire
 from bizrq.api import overlap
 from bizrq.kube.client import KubeClient, Resource
-from bizrq.store.groups import GROUPS
 from bizrq.store.overlaps import OVERLAPS
-from bizrq.units.quantity import parse
 from bizrq.workloads.labels import LABEL
 from tests.reliability.routes import (
+    another_group,
     attempt,
+    fit,
     for_a_while,
     gone,
     of_deployment,
@@ -35,7 +34,7 @@ from tests.reliability.routes import (
 from tests.support.cluster import Cluster, eventually
 from tests.support.gate import as_maker
 from tests.support.live_pods import LivePods
-from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object, group
+from tests.support.objects import DEPLOYMENTS, PODS, PYTORCHJOBS, REPLICASETS, Object
 from tests.support.serving import Parts
 from tests.support.tenant import JOBS, STATEFULSETS, Tenant
 
@@ -267,10 +266,7 @@ async def test_what_is_lowered_before_its_pods_come_is_known_to_the_next_control
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def other(tenant: Tenant, unique: str) -> str:
-    """Another group of four cores, which takes workloads of any namespace."""
-    name = f"{tenant.name}-{unique}"
-    await tenant.admin.create(GROUPS, group(name, cpu="4"))
-    return name
+    return await another_group(tenant, unique)
 
 
 @pytest.mark.parametrize("kind", [REPLICASETS, JOBS], ids=lambda kind: kind.kind)
@@ -292,9 +288,7 @@ async def test_what_is_lowered_before_its_pods_come_moves_at_once(
     await asyncio.sleep(LONG)
     await own(tenant, kind, "c")
     await all_fit(both)
-    for name in (tenant.name, other):
-        used = wire.from_dict(await tenant.admin.get(GROUPS, name)).status.used or {}
-        assert parse(used["limits.cpu"]) <= parse("4"), name
+    await fit(tenant, other, both)
 
 
 async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(

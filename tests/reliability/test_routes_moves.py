@@ -18,15 +18,16 @@ import pytest_asyncio
 from aiohttp import web as http
 
 from bizrq.api import group as wire
-from bizrq.api.group import GroupStatus
 from bizrq.cli.rbac import CONTROLLER
 from bizrq.kube.client import ApiError, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.workloads.labels import LABEL, REQUIRED
 from tests.reliability.routes import (
     STRATEGIC,
+    another_group,
     attempt,
     changed,
+    fit,
     for_a_while,
     gone,
     image_of,
@@ -38,7 +39,7 @@ from tests.reliability.routes import (
 )
 from tests.support.cluster import Cluster, eventually
 from tests.support.live_pods import LivePods
-from tests.support.objects import CRONJOBS, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, cronjob, group
+from tests.support.objects import CRONJOBS, DEPLOYMENTS, NAMESPACES, PODS, REPLICASETS, Object, cronjob
 from tests.support.proxy import Proxy
 from tests.support.serving import Parts
 from tests.support.tenant import JOBS, REPLICATION_CONTROLLERS, STATEFULSETS, Tenant
@@ -118,11 +119,7 @@ def parts(moving: Moving) -> Parts:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def other(tenant: Tenant, moving: Moving, unique: str) -> AsyncIterator[str]:
-    """Another group of four cores, which takes workloads of any namespace."""
-    name = f"{tenant.name}-{unique}"
-    await tenant.admin.create(GROUPS, group(name, cpu="4"))
-    await eventually(lambda: is_used(tenant, name, "0"), 30, "the other group is counted")
-    yield name
+    yield await another_group(tenant, unique)
     moving.withheld.clear()
     await moving.start()
 
@@ -147,22 +144,6 @@ async def use(tenant: Tenant, **amounts: str) -> None:
         return found == amounts
 
     await eventually(do, 30, lambda: f"{amounts}, not {found}")
-
-
-async def fit(tenant: Tenant, other: str, both: LivePods) -> None:
-    """All that runs is charged, and each of both groups has room for what it is charged."""
-    await both.settled()
-    found: list[GroupStatus] = []
-
-    async def within() -> bool:
-        found[:] = [wire.from_dict(await tenant.admin.get(GROUPS, name)).status for name in (tenant.name, other)]
-        return all(millicores(str((status.used or {})["limits.cpu"])) <= 4000 for status in found)
-
-    await eventually(within, 10, lambda: f"neither group uses more than it has: {found}")
-
-
-def millicores(cpu: str) -> int:
-    return int(cpu.removesuffix("m")) if cpu.endswith("m") else int(cpu) * 1000
 
 
 async def move(tenant: Tenant, resource: Resource, to: str | None, name: str = "web") -> ApiError | None:
