@@ -83,6 +83,13 @@ async def maker(cluster: Cluster) -> AsyncIterator[KubeClient]:
         yield maker
 
 
+@pytest.fixture
+def late_controllers(cluster: Cluster) -> None:
+    """Kubernetes' own controllers, which may be late."""
+    if not cluster.is_real:
+        pytest.skip("the sandbox makes all pods at once")
+
+
 async def asks_for_four(tenant: Tenant, kind: Resource) -> str:
     """Make what asks for four pods, and has one or none for now. Return its uid."""
     if kind is STATEFULSETS:
@@ -107,10 +114,9 @@ async def keep_busy(tenant: Tenant, kind: Resource) -> None:
     await eventually(is_in_last_lot, 60, "the decoy is in its last lot")
 
 
-async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: LivePods, cluster: Cluster) -> None:
+@pytest.mark.usefixtures("late_controllers")
+async def test_jobs_are_suspended_before_their_pods_come(tenant: Tenant, live: LivePods) -> None:
     """Jobs of three and two cores, in four: the controller makes the pods of each spec that it has seen."""
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     await keep_busy(tenant, JOBS)
     for number in (3, 2):
         job = of_kind(JOBS, web(tenant, number, name=f"own{number}", app=f"own{number}", slow=True))
@@ -161,13 +167,12 @@ async def all_fit(live: LivePods) -> None:
     await live.settled()
 
 
+@pytest.mark.usefixtures("late_controllers")
 @pytest.mark.parametrize("kind", [REPLICASETS, STATEFULSETS, JOBS], ids=lambda kind: kind.kind)
 async def test_what_is_lowered_before_its_pods_come_is_gone_before_them(
-    tenant: Tenant, live: LivePods, cluster: Cluster, kind: Resource
+    tenant: Tenant, live: LivePods, kind: Resource
 ) -> None:
     """Three cores in four, again and again: its controller acts on the spec that it saw first."""
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     await keep_busy(tenant, kind)
     for name in ("a", "b", "c"):
         if (uid := await own(tenant, kind, name)) is None:
@@ -178,11 +183,8 @@ async def test_what_is_lowered_before_its_pods_come_is_gone_before_them(
     await all_fit(live)
 
 
-async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(
-    tenant: Tenant, live: LivePods, cluster: Cluster
-) -> None:
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
+@pytest.mark.usefixtures("late_controllers")
+async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(tenant: Tenant, live: LivePods) -> None:
     await keep_busy(tenant, REPLICASETS)
     for name in ("a", "b", "c"):
         if (uid := await own(tenant, REPLICASETS, name)) is None:
@@ -195,12 +197,11 @@ async def test_tiny_pods_by_hand_are_no_sign_that_all_are_made(
     await all_fit(live)
 
 
+@pytest.mark.usefixtures("late_controllers")
 async def test_what_finds_no_place_in_the_list_is_charged_on(
-    tenant: Tenant, live: LivePods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, live: LivePods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant fills the list by the deletion of small workloads. What has the place of one may go before its pods."""
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     monkeypatch.setattr("controller.overlap._MOST", {overlap.LOWERED: 0, overlap.GONE: 0})
     await keep_busy(tenant, REPLICASETS)
     admitted = []
@@ -231,16 +232,14 @@ async def adopt(tenant: Tenant, name: str) -> None:
     await asyncio.sleep(0.5)
 
 
+@pytest.mark.usefixtures("late_controllers")
 @pytest.mark.parametrize(("kind", "loses"), [(DEPLOYMENTS, let_go), (REPLICASETS, adopt)], ids=["let go", "adopted"])
 async def test_what_is_lowered_before_its_pods_come_changes_its_owner(
     tenant: Tenant,
     live: LivePods,
-    cluster: Cluster,
     kind: Resource,
     loses: Callable[[Tenant, str], Awaitable[None]],
 ) -> None:
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     await keep_busy(tenant, REPLICASETS)
     for name in ("a", "b", "c"):
         if await own(tenant, kind, name) is None:
@@ -249,12 +248,11 @@ async def test_what_is_lowered_before_its_pods_come_changes_its_owner(
     await all_fit(live)
 
 
+@pytest.mark.usefixtures("late_controllers")
 @pytest.mark.parametrize("kind", [REPLICASETS, JOBS], ids=lambda kind: kind.kind)
 async def test_what_is_lowered_before_its_pods_come_is_known_to_the_next_controller(
-    tenant: Tenant, live: LivePods, cluster: Cluster, counting: Counting, kind: Resource
+    tenant: Tenant, live: LivePods, counting: Counting, kind: Resource
 ) -> None:
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     await keep_busy(tenant, kind)
     assert await own(tenant, kind, "a") is not None
     await lower(tenant, kind, "a")
@@ -269,13 +267,12 @@ async def other(tenant: Tenant, unique: str) -> str:
     return await another_group(tenant, unique)
 
 
+@pytest.mark.usefixtures("late_controllers")
 @pytest.mark.parametrize("kind", [REPLICASETS, JOBS], ids=lambda kind: kind.kind)
 async def test_what_is_lowered_before_its_pods_come_moves_at_once(
-    tenant: Tenant, both: LivePods, other: str, cluster: Cluster, kind: Resource
+    tenant: Tenant, both: LivePods, other: str, kind: Resource
 ) -> None:
     """One write, and then somebody else fills the other group: no pod may come there, and none beyond four here."""
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     await keep_busy(tenant, kind)
     assert await own(tenant, kind, "a") is not None
     lowered = {"suspend": True} if kind is JOBS else {"replicas": 0}
@@ -291,12 +288,9 @@ async def test_what_is_lowered_before_its_pods_come_moves_at_once(
     await fit(tenant, other, both)
 
 
-async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(
-    tenant: Tenant, live: LivePods, cluster: Cluster
-) -> None:
+@pytest.mark.usefixtures("late_controllers")
+async def test_what_its_controller_has_seen_lowered_gets_its_pods_again(tenant: Tenant, live: LivePods) -> None:
     """It is raised within the time for which the list would keep it."""
-    if not cluster.is_real:
-        pytest.skip("the sandbox makes all pods at once")
     for kind in (REPLICASETS, STATEFULSETS, JOBS):
         name = kind.plural
         # Beside pods of each that are ending there is room.
