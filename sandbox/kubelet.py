@@ -22,6 +22,8 @@ Json = dict[str, Any]
 
 RUN_SECONDS = "sandbox.bizrq/run-seconds"
 STOP_SECONDS = "sandbox.bizrq/stop-seconds"
+#: A node whose kubelet is lost: what is bound to it stays as it is.
+LOST = "lost"
 FAIL = "sandbox.bizrq/fail"  # annotated "true", the pod ends Failed instead
 NODES: tuple[tuple[str, str | None, int], ...] = (
     ("node-1", "NVIDIA-A100-SXM4-80GB", 8),
@@ -88,6 +90,8 @@ class Kubelet:
             return
         pod = item.obj
         bound = (pod.get("spec") or {}).get("nodeName")
+        if bound == LOST:
+            return
         if "deletionTimestamp" in pod["metadata"]:
             await self._remove(pod)
         elif not bound:

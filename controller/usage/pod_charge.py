@@ -232,7 +232,8 @@ class PodCharges:
                     if pod.uid in unpaid:
                         continue
                     waits = awaited(pod)
-                    key = (*key, deleted, metadata.get("deletionGracePeriodSeconds"), pod.node is None, waits)
+                    grace = metadata.get("deletionGracePeriodSeconds")
+                    key = (*key, deleted, grace, pod.was_over, pod.node is None, waits)
                 if pod.is_resized:
                     key = (*key, pod.uid)
             known = classes.get(key)

@@ -49,9 +49,9 @@ class RunningOn:
 
 
 def counted_objects(pods: dict[str, RunsOn]) -> list[CountedObject]:
-    """Return what the pods cost: nobody asks for it any more. Their slots are those of no object.
+    """Return what the pods cost: nobody asks for it any more.
 
-    Another pod may have the name by now. One that was past its grace costs nothing until it is deleted by force.
+    Their slots are those of no object: another pod may have the name by now.
     """
     return [CountedObject(Slot("pods", "", uid), uid, {}, pod.cost) for uid, pod in sorted(pods.items())]
 

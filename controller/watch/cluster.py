@@ -104,7 +104,7 @@ class Cluster:
         self.dirty = DirtySet()
         #: The groups that each object is counted in.
         self.counted_groups = CountedGroups(self.dirty.referrers)
-        self.informers = Informers(client, registry, self, self.dirty, annotations)
+        self.informers = Informers(client, registry, self, self.dirty, annotations, now)
         #: Replaced by each recount at the moment of its snapshot.
         self.awaited = AwaitedChanges()
         self.groups = self.informers.groups

@@ -6,7 +6,8 @@ This file alone decides what of the cluster is kept in memory. It does not know 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 from bizrq.kube.client import KubeClient, Resource
@@ -28,7 +29,7 @@ from controller.watch.indexes import (
     slice_pool,
 )
 from controller.watch.invalidation import DirtySet
-from controller.watch.pods import Pod, SharedParts, equivalence_key, trimmed_pod
+from controller.watch.pods import Pod, SharedParts, equivalence_key, staying_over, trimmed_pod
 from controller.watch.trimming import trimmed_node, trimmed_replicaset, trimmed_slice
 
 Object = dict[str, Any]
@@ -65,17 +66,21 @@ class Informers:
         registry: Registry,
         handler: ChangeHandler,
         dirty: DirtySet,
-        annotations: Iterable[str] = (),
+        annotations: Iterable[str],
+        now: Callable[[], int],
     ) -> None:
         """Create the informers without starting them.
 
         `annotations` of pods are kept in addition to those that always count. `dirty` receives every write of a store.
+        `now` returns milliseconds since 1970.
         """
-        self._registry = registry
+        self._registry, self._now = registry, now
         self.groups = GroupStore(client, on_change=handler.group_changed)
         watched = _watched_adapters(registry)
         #: Informers of the charged kinds and of the kinds that link them to their pods, by kind.
-        self.kinds: Mapping[GroupKind, Informer] = _owned_kinds(client, registry, watched, handler, dirty, annotations)
+        self.kinds: Mapping[GroupKind, Informer] = _owned_kinds(
+            client, registry, watched, handler, dirty, partial(self._trimmed_pod, SharedParts(annotations))
+        )
         self.workloads = {adapter.resource: self.kinds[adapter.group_kind] for adapter in registry.charged}
         self.pods = self.kinds[POD]
         context = _context_kinds(client, handler, dirty, self.kinds)
@@ -150,6 +155,9 @@ class Informers:
         """Return all stored pods."""
         return cast("Iterable[Pod]", self.pods.store.all_kept())
 
+    def _trimmed_pod(self, parts: SharedParts, pod: Object) -> Pod:
+        return staying_over(self.pods.store.kept(pod["metadata"]["uid"]), trimmed_pod(pod, parts), self._now())
+
     def claims_of(self, group: str) -> list[Object]:
         """Return the claims whose own label names the group, in managed namespaces."""
         return [claim for claim in self.claims.store.index("group", group) if self.claimed_by(claim) == group]
@@ -172,11 +180,10 @@ def _owned_kinds(
     watched: Mapping[GroupKind, Adapter],
     handler: ChangeHandler,
     dirty: DirtySet,
-    annotations: Iterable[str],
+    trimmed_pod: Callable[[Object], Pod],
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind whose objects have owners and may be charged."""
-    parts = SharedParts(annotations)
-    transforms = {POD: lambda pod: trimmed_pod(pod, parts), REPLICA_SET: packing(trimmed_replicaset)}
+    transforms = {POD: trimmed_pod, REPLICA_SET: packing(trimmed_replicaset)}
     indexes = {
         "group": labelled_group,
         "unlabelled": lambda obj: defaulted_namespace(obj, registry),

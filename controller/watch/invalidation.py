@@ -204,7 +204,7 @@ class DirtySet:
 def _content(pod: Pod) -> object:
     """Return everything of a pod that counting reads."""
     shared = pod.owner, id(pod.selected), id(pod.spec)
-    return *shared, pod.namespace, pod.name, pod.node, pod.phase, pod.started, pod.ended, pod.rest
+    return *shared, pod.namespace, pod.name, pod.node, pod.phase, pod.started, pod.ended, pod.rest, pod.was_over
 
 
 def identity_of(obj: Object | None) -> object:

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import orjson
 
+from bizrq.kube.store import Kept
 from bizrq.units.times import TimestampError, format_timestamp, parse_timestamp
 from bizrq.workloads.devices import hami
 from bizrq.workloads.labels import LABEL
 from bizrq.workloads.lookup import group_and_version
 from bizrq.workloads.owners import controller_of
-from bizrq.workloads.ownership.lives import Life, life_from
+from bizrq.workloads.ownership.lives import Life, is_live, life_from
 from bizrq.workloads.ownership.own_labels import OWN_LABELS
 from bizrq.workloads.ownership.payers import SELECTING
 from bizrq.workloads.ownership.waiting import ordinal_of
@@ -73,6 +74,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     ended: int | None
     #: Rare fields of `metadata` and `status`, by these names.
     rest: Object | None
+    #: Whether it was over already when the deletion came that `rest` tells of.
+    was_over: bool = False
 
     @property
     def is_being_deleted(self) -> bool:
@@ -91,7 +94,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def life(self, gone: int | None = None) -> Life:
         """Return the fields that decide if the pod is live. `gone` is the time at which it was found missing."""
         metadata = self.rest["metadata"] if self.rest is not None else {}
-        return life_from(self.phase, self.node, self.created, metadata, self.spec, gone)
+        return life_from(self.phase, self.node, self.created, metadata, self.spec, gone, was_over=self.was_over)
 
     @property
     def kept_by(self) -> Hashable:
@@ -212,6 +215,13 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
         _ended(metadata, status),
         _rest(metadata, spec, status, shapes.annotations),
     )
+
+
+def staying_over(before: Kept | None, pod: Pod, now: int) -> Pod:
+    """Return a pod that is over if it was `before`: as it was kept until now, in milliseconds since 1970."""
+    if not isinstance(before, Pod) or not before.is_being_deleted or not pod.is_being_deleted:
+        return pod
+    return pod if is_live(before.life(), now) else msgspec.structs.replace(pod, was_over=True)
 
 
 def _only(found: Object, keys: Iterable[str]) -> Object:

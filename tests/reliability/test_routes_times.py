@@ -19,6 +19,7 @@ from bizrq.kube.client import KubeClient, Resource
 from bizrq.store.groups import GROUPS
 from bizrq.store.overlaps import OVERLAPS
 from bizrq.workloads.labels import MODEL_LABELS
+from sandbox.kubelet import LOST
 from tests.reliability.routes import (
     attempt,
     attempts,
@@ -319,6 +320,22 @@ async def test_a_workload_that_is_being_deleted_by_force_makes_way_for_none(tena
         await for_a_while(lambda: all_ending(tenant), 5)
         await attempts(tenant.delete(PODS, each["metadata"]["name"], grace=0) for each in await tenant.pods())
     await live.settled()
+
+
+async def test_a_pod_of_a_lost_node_is_deleted_by_force(tenant: Tenant, live: LivePods) -> None:
+    """Its time is over by the clock, and another has its place. It is not charged once more when its object goes."""
+    lost = pod(tenant, "lost")
+    lost["spec"]["nodeName"] = LOST
+    await tenant.create(PODS, lost)
+    await tenant.delete(PODS, "lost", grace=1)
+
+    async def is_admitted() -> bool:
+        return await attempt(tenant.create(DEPLOYMENTS, web(tenant, 4))) is None
+
+    await eventually(is_admitted, 10, "another gets the place of the pod")
+    await tenant.delete(PODS, "lost", grace=0)
+    await tenant.running(4)
+    assert (await live.settled()).taken == 4000
 
 
 # Templates that shrink while the pods stay.

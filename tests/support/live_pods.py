@@ -95,6 +95,8 @@ class LivePods:
     #: When a pod that was bound and had not ended went from the API.
     gone: dict[str, float] = field(default_factory=dict)
     changed_at: float = field(default_factory=time.monotonic)
+    #: Those that were over when they were deleted once more: a deletion by force moves their time to the present.
+    _over: set[str] = field(default_factory=set)
     _owners: dict[str, Object] = field(default_factory=dict)
     _published: dict[str, Object] = field(default_factory=dict)
     _hidden_since: float | None = None
@@ -150,9 +152,12 @@ class LivePods:
                 del self._owners[uid]
             return
         self.changed_at = time.monotonic()
+        before = self.pods.get(uid)
+        if before is not None and "deletionTimestamp" in metadata and not is_live(before, self.now()):
+            self._over.add(uid)
         self.pods[uid] = obj
         if what == "DELETED":
-            if has_ended(obj) or not is_bound(obj):
+            if has_ended(obj) or not is_bound(obj) or uid in self._over:
                 del self.pods[uid]
             else:
                 self.gone[uid] = self.now()
@@ -164,7 +169,9 @@ class LivePods:
         for uid, at in list(self.gone.items()):
             if now >= at + own_grace(self.pods[uid]):
                 del self.gone[uid], self.pods[uid]
-        return [pod for uid, pod in self.pods.items() if uid in self.gone or is_live(pod, now)]
+        return [
+            pod for uid, pod in self.pods.items() if uid in self.gone or (uid not in self._over and is_live(pod, now))
+        ]
 
     def free(self, live: Iterable[Object]) -> int:
         """What a Deployment's two versions may run beside each other without being charged."""

@@ -18,7 +18,7 @@ import orjson
 from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Unreachable
 from sandbox.clock import parse_time, rfc3339
 from sandbox.controllers import pinned_node
-from sandbox.kubelet import RUN_SECONDS, STOP_SECONDS
+from sandbox.kubelet import LOST, RUN_SECONDS, STOP_SECONDS
 from tests.support.objects import NODES, PODS, Object
 
 NODE = "stand-in"
@@ -108,6 +108,8 @@ class Agent:
     async def _sync(self, pod: Object) -> None:
         metadata, status = pod["metadata"], pod.get("status") or {}
         bound = pod["spec"].get("nodeName")
+        if bound == LOST:
+            return
         if "deletionTimestamp" in metadata:
             if bound:
                 await self._stop(pod)

@@ -109,6 +109,15 @@ def test_a_bound_pod_that_is_gone_without_a_phase_stays_for_its_grace(live: Live
     assert not live.live()
 
 
+def test_a_pod_that_is_over_is_not_live_again_by_another_deletion(live: LivePods) -> None:
+    found = pod(**ending(1, -5))
+    live._take(PODS, "ADDED", found)
+    forced = {**found, "metadata": {**found["metadata"], **ending(0, 0)}}
+    for what in ("MODIFIED", "DELETED"):
+        live._take(PODS, what, forced)
+        assert not live.live()
+
+
 def rollout(live: LivePods, declared: int, old: int, new: int, *, age: int = 60) -> int:
     live._take(DEPLOYMENTS, "ADDED", owner("d", "", replicas=declared, template=template("1")))
     for uid, count in (("r1", old), ("r2", new)):

@@ -43,6 +43,7 @@ class Life:
     `deleted` is `metadata.deletionTimestamp`, to which the API server has already added the grace. `grace` is
     `metadata.deletionGracePeriodSeconds`, None where it is absent or unreadable, or so long that `deleted` is wrong.
     `own_grace` is `spec.terminationGracePeriodSeconds`. `gone` is when the pod was found missing from the API.
+    `was_over` says that the pod was over already when its last deletion came.
     """
 
     phase: str | None = None
@@ -52,6 +53,7 @@ class Life:
     grace: int | None = None
     own_grace: int = _GRACE
     gone: int | None = None
+    was_over: bool = False
 
     @property
     def is_being_deleted(self) -> bool:
@@ -78,6 +80,8 @@ def life_from(
     metadata: Mapping[str, Any],
     spec: Mapping[str, Any],
     gone: int | None = None,
+    *,
+    was_over: bool = False,
 ) -> Life:
     """Read the times and graces of a pod of which the rest is known. Raises nothing."""
     return Life(
@@ -88,6 +92,7 @@ def life_from(
         _grace(metadata.get("deletionGracePeriodSeconds")),
         _own_grace(spec.get("terminationGracePeriodSeconds")),
         gone,
+        was_over,
     )
 
 
@@ -98,8 +103,11 @@ def ends_at(life: Life) -> int | None:
     `deletionGracePeriodSeconds`, as for native quota (kubernetes pkg/quota/v1/evaluator/core/pods.go, QuotaV1Pod). A
     bound pod that is deleted by force, or goes without a terminal phase, ends after its own grace: its node is told
     nothing and stops the containers with that.
+
+    No deletion makes a pod live again that was over. One by force sets `deletionTimestamp` to the present, also where
+    the node had to stop the pod long before (kubernetes apiserver pkg/registry/rest/delete.go, BeforeDelete).
     """
-    if life.phase in TERMINAL:
+    if life.phase in TERMINAL or life.was_over:
         return OVER
     if not life.is_being_deleted:
         return None

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bizrq.units.times import format_timestamp
+from bizrq.workloads.ownership.lives import ends_at
 from controller.watch import vanished
-from controller.watch.pods import Pod, SharedParts, trimmed_pod
+from controller.watch.pods import Pod, SharedParts, staying_over, trimmed_pod
 from controller.watch.vanished import VanishedPods
 from tests.support.objects import Object
 
@@ -36,6 +37,11 @@ def going(grace: int, left: int) -> Object:
     return {"deletionTimestamp": format_timestamp(T + left * 1000), "deletionGracePeriodSeconds": grace}
 
 
+def forced(before: Pod) -> Pod:
+    """A pod as it is while it is deleted by force."""
+    return staying_over(before, pod(**going(0, 0)), T)
+
+
 @pytest.mark.parametrize(
     ("why", "gone", "seconds"),
     [
@@ -45,6 +51,8 @@ def going(grace: int, left: int) -> Object:
         ("it was deleted, and then by force", pod(grace=600, **going(600, 590)), 600),
         ("it was deleted with a shorter grace, and then by force", pod(grace=600, **going(5, 4)), 9),
         ("its time was up", pod(**going(30, 0)), 0),
+        ("its time was up, and then it was deleted by force", forced(pod(**going(5, -5))), 0),
+        ("its time was not up, and then it was deleted by force", forced(pod(**going(5, -4))), 30),
         ("it has ended", pod(phase="Succeeded"), 0),
         ("it has no node", pod(node=None), 0),
         ("it was lost with its node", pod(**going(30, -100)), 0),
@@ -60,6 +68,10 @@ def test_how_long_a_pod_that_is_gone_is_remembered(why: str, gone: Pod, seconds:
     assert [each.pod for each in known.of("rs")] == ([gone] if seconds else [])
     clock.now += 1
     assert known.of("rs") == ()
+
+
+def test_a_pod_that_is_restored_without_its_deletion_runs() -> None:
+    assert ends_at(staying_over(pod(**going(5, -9)), pod(), T).life()) is None
 
 
 def test_a_pod_whose_containers_have_ended_has_not_vanished() -> None:

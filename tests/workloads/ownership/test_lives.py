@@ -27,6 +27,8 @@ ENDS = [
     ("gone without a terminal phase: the same", Life(**ON_NODE, own_grace=60_000, gone=NOW), NOW + 60_000),
     ("ending, then gone: whichever comes first",
      Life(**ON_NODE, deleted=NOW, grace=10_000, own_grace=60_000, gone=NOW - 5000), NOW + 10_000),
+    ("deleted by force after its time was over: it stays over",
+     Life(**ON_NODE, deleted=NOW, grace=0, own_grace=60_000, was_over=True), OVER),
     ("a grace that cannot be read has no end by the clock", Life(**ON_NODE, deleted=NOW), None),
     ("phase Unknown is no end", Life(phase="Unknown", node="n1"), None),
 ]  # fmt: skip
@@ -101,6 +103,7 @@ lives = st.builds(
     grace=st.none() | st.integers(-10, 10**5),
     own_grace=st.integers(0, 10**5),
     gone=times,
+    was_over=st.booleans(),
 )
 
 
