@@ -2,7 +2,8 @@
 
 It decides a pod's status. A pod annotated `sandbox.bizrq/run-seconds` ends Succeeded that many seconds of the
 sandbox's clock after it was scheduled, at exactly that time; any other pod runs until it is deleted. One annotated
-`sandbox.bizrq/stop-seconds` takes so long to stop, at most its grace period; any other stops at once.
+`sandbox.bizrq/stop-seconds` takes so long to stop, at most its grace period; any other stops at once. Pods bound to the
+node `lost` stay as they are: nobody runs or stops them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ Json = dict[str, Any]
 
 RUN_SECONDS = "sandbox.bizrq/run-seconds"
 STOP_SECONDS = "sandbox.bizrq/stop-seconds"
-#: A node whose kubelet is lost: what is bound to it stays as it is.
 LOST = "lost"
 FAIL = "sandbox.bizrq/fail"  # annotated "true", the pod ends Failed instead
 NODES: tuple[tuple[str, str | None, int], ...] = (
