@@ -37,7 +37,7 @@ _LABELS = (LABEL, hami.IGNORE, *_VERSIONS)
 _GRACE = 30
 #: The kinds of owners that keep a pod by its labels, for some also by its name.
 _SELECTING = frozenset(kind for _, kind in SELECTING)
-_METADATA = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
 
@@ -218,10 +218,19 @@ def trimmed_pod(pod: Object, shapes: SharedParts) -> Pod:
 
 
 def staying_over(before: Kept | None, pod: Pod, now: int) -> Pod:
-    """Return a pod that is over if it was `before`: as it was kept until now, in milliseconds since 1970."""
+    """Return a pod that stays over if it was, when another deletion of it came.
+
+    `before` is what was kept of it until now. `now` is in milliseconds since 1970. Without another deletion the clock
+    decides anew: it may have been wrong for a while.
+    """
     if not isinstance(before, Pod) or not before.is_being_deleted or not pod.is_being_deleted:
         return pod
-    return pod if is_live(before.life(), now) else msgspec.structs.replace(pod, was_over=True)
+    was_over = before.was_over if _deletion(before) == _deletion(pod) else not is_live(before.life(), now)
+    return msgspec.structs.replace(pod, was_over=True) if was_over else pod
+
+
+def _deletion(pod: Pod) -> Object:
+    return _only(pod.rest["metadata"], _DELETION) if pod.rest is not None else {}
 
 
 def _only(found: Object, keys: Iterable[str]) -> Object:
@@ -229,7 +238,7 @@ def _only(found: Object, keys: Iterable[str]) -> Object:
 
 
 def _rest(metadata: Object, spec: Object, status: Object, counted: Collection[str]) -> Object | None:
-    rest_of_metadata, rest_of_status = _only(metadata, _METADATA), {**_only(status, _STATUS), **_resized(spec, status)}
+    rest_of_metadata, rest_of_status = _only(metadata, _DELETION), {**_only(status, _STATUS), **_resized(spec, status)}
     annotations = _only(metadata.get("annotations") or {}, counted)
     if annotations:
         rest_of_metadata["annotations"] = annotations

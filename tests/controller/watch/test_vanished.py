@@ -74,6 +74,14 @@ def test_a_pod_that_is_restored_without_its_deletion_runs() -> None:
     assert ends_at(staying_over(pod(**going(5, -9)), pod(), T).life()) is None
 
 
+def test_a_clock_that_was_wrong_for_a_while_ends_no_pod() -> None:
+    before = pod(**going(60, 30))
+    seen = staying_over(before, pod(**going(60, 30)), T + 86_400_000)
+    assert seen == before
+    over = staying_over(pod(**going(5, -9)), pod(**going(0, 0)), T)
+    assert staying_over(over, pod(**going(0, 0)), T - 86_400_000).was_over
+
+
 def test_a_pod_whose_containers_have_ended_has_not_vanished() -> None:
     made = pod(**going(30, 20))
     status = {"phase": "Running", "containerStatuses": [
