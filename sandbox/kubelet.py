@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 RUN_SECONDS = "sandbox.bizrq/run-seconds"
 STOP_SECONDS = "sandbox.bizrq/stop-seconds"
-LOST = "lost"
+LOST = "lost"  # the node of pods that nobody runs or stops
 FAIL = "sandbox.bizrq/fail"  # annotated "true", the pod ends Failed instead
 NODES: tuple[tuple[str, str | None, int], ...] = (
     ("node-1", "NVIDIA-A100-SXM4-80GB", 8),

@@ -180,10 +180,10 @@ def _owned_kinds(
     watched: Mapping[GroupKind, Adapter],
     handler: ChangeHandler,
     dirty: DirtySet,
-    trimmed_pod: Callable[[Object], Pod],
+    trim_pod: Callable[[Object], Pod],
 ) -> dict[GroupKind, Informer]:
     """Create one informer for each kind whose objects have owners and may be charged."""
-    transforms = {POD: trimmed_pod, REPLICA_SET: packing(trimmed_replicaset)}
+    transforms = {POD: trim_pod, REPLICA_SET: packing(trimmed_replicaset)}
     indexes = {
         "group": labelled_group,
         "unlabelled": lambda obj: defaulted_namespace(obj, registry),

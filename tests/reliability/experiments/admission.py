@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 
 from bizrq.api import group as wire
 from bizrq.api.group import GroupObject
@@ -71,7 +70,7 @@ async def r2(stage: Stage, *, requests: int, again: int, concurrency: int, more:
         asked = creates(stage.people, name, name, requests)
         refused = await answers(asked, concurrency)
         # What is never stored takes half of the space for entries at most, until it has expired.
-        waited = sum(error is not None and error.status == HTTPStatus.TOO_MANY_REQUESTS for error in refused)
+        waited = told(refused).get("429", 0)
         refused = await asked_again(asked, refused, 120)
         stored = sum(error is None for error in refused)
         other = [e for e in refused if e and not e.message.endswith("chaos")]
@@ -195,7 +194,7 @@ async def r24(stage: Stage, *, patches: int, rounds: int) -> Outcome:
             requests = [patch(next(numbers)) for _ in range(patches)]
             refused = await answers(requests, patches)
             # On a busy machine a webhook may not see in time what the controller has changed.
-            again += sum(e is not None and e.status == HTTPStatus.TOO_MANY_REQUESTS for e in refused)
+            again += told(refused).get("429", 0)
             refused = await asked_again(requests, refused)
             # Five tries on the server's side; what still meets a newer version is told so, by the API server.
             for error in filter(None, refused):
