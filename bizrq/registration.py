@@ -363,7 +363,6 @@ def configuration(settings: Settings, client_config: ClientConfig, *, namespace:
 
 def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[Webhook]:
     registry = settings.registry
-    kinds = [_written(adapter) for adapter in registry.charged]
     for_payer = made_for_payer(registry)
     changed = {"name": "charge-changed", "expression": charged(settings)}
     conditions = [changed, {"name": "not-made-by-kubernetes", "expression": f"!({for_payer})"}]
@@ -379,11 +378,13 @@ def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[We
     ]
     return [
         # Matches an object that has the label or had it, so that removing it is reviewed.
-        Webhook("workloads", WORKLOADS, kinds, conditions, managed, [_LABELLED]),
+        *_written_and_filtered(registry, Webhook("workloads", WORKLOADS, (), conditions, managed, [_LABELLED])),
         # Fails open: as a rule the owner is charged already. Where no owner pays, the recount finds it.
         Webhook("made", WORKLOADS, pods, made, managed, [_LABELLED], fails_open=True),
         # An object without a label is charged to the default group of its namespace.
-        Webhook("defaulted", WORKLOADS, kinds, conditions, [_LABELLED, *managed], [_UNLABELLED]),
+        *_written_and_filtered(
+            registry, Webhook("defaulted", WORKLOADS, (), conditions, [_LABELLED, *managed], [_UNLABELLED])
+        ),
         *_grown(registry, changed, managed),
         *_leaving(registry, managed),
         *_giving_way(registry, managed),
@@ -392,7 +393,10 @@ def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[We
         *_added(registry, managed),
         *_annotated(settings, managed),
         # Where every workload must charge a group, one without a label is refused, unless an owner pays for it.
-        Webhook("required", WORKLOADS, kinds, conditions, [_REQUIRED, _UNLABELLED, *managed], [_UNLABELLED]),
+        *_written_and_filtered(
+            registry,
+            Webhook("required", WORKLOADS, (), conditions, [_REQUIRED, _UNLABELLED, *managed], [_UNLABELLED]),
+        ),
         # A resize changes a pod alone, so that it is reviewed with or without a label.
         Webhook(
             "resize",
@@ -404,6 +408,18 @@ def _workload_webhooks(settings: Settings, managed: Sequence[Object]) -> list[We
         # A Scale carries no labels to select by.
         Webhook("scale", SCALE, scales, [{"name": "scaled-up", "expression": SCALED_UP}], managed),
     ]
+
+
+def _written_and_filtered(registry: Registry, webhook: Webhook) -> list[Webhook]:
+    """Return two entries for writes of charged kinds: creates that are all sent, and writes that its conditions filter.
+
+    Conditions cost the API server 0.15 ms a write, since it converts the whole object for them.
+    """
+    filtered = [each for each in registry.charged if each.group_kind in (POD, REPLICA_SET)]
+    created = [each for each in registry.charged if each not in filtered]
+    rules = [*(_updated(each) for each in created), *(_written(each) for each in filtered)]
+    unfiltered = [replace(webhook, rules=[_created(each) for each in created], conditions=())] if created else []
+    return [*unfiltered, replace(webhook, name=f"{webhook.name}-filtered", rules=rules)]
 
 
 def _grown(registry: Registry, changed: Object, managed: Sequence[Object]) -> list[Webhook]:
@@ -648,6 +664,10 @@ def _other_webhooks(registry: Registry, managed: Sequence[Object]) -> list[Webho
 
 def _written(adapter: Adapter) -> Object:
     return _rule(adapter.group, list(adapter.versions), [adapter.plural], ["CREATE", "UPDATE"], "Namespaced")
+
+
+def _created(adapter: Adapter) -> Object:
+    return _rule(adapter.group, list(adapter.versions), [adapter.plural], ["CREATE"], "Namespaced")
 
 
 def _updated(adapter: Adapter) -> Object:

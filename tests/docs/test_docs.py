@@ -313,7 +313,8 @@ def test_a_kind_of_ones_own_gets_rules_and_rights_by_configuration(tmp_path: Pat
         for resource in rule["resources"]
         if rule["apiGroups"] == ["ml.example.com"]
     }
-    named = dict.fromkeys(("workloads", "defaulted", "required"), "trainers")
+    selected = ("workloads", "defaulted", "required")
+    named = dict.fromkeys((*selected, *(f"{name}-filtered" for name in selected)), "trainers")
     assert ruled == {**named, "scale": "trainers/scale"}
     documents = yaml.safe_load_all(script(ROOT / "deploy/rbac.py").document("bizrq-system", config))
     rules = [

@@ -56,14 +56,16 @@ def requests(entry: Object) -> str:
     """What the rules of an entry say."""
     charged = {adapter.plural for adapter in SETTINGS.registry.charged}
     scaled = {f"{adapter.plural}/scale" for adapter in SETTINGS.registry.charged if adapter.scale is not None}
+    pods = {"pods", "replicasets"}
+    unfiltered = "charged kinds but `pods`, `replicasets`"
     found: dict[tuple[str, ...], set[str]] = {}
     for rule in entry["rules"]:
         found.setdefault(tuple(rule["operations"]), set()).update(rule["resources"])
     said: list[str] = []
     for operations, resources in found.items():
         named = ", ".join(f"`{name}`" for name in sorted(resources))
-        named = {frozenset(charged): "charged kinds", frozenset(scaled): "`/scale` of charged kinds"}.get(
-            frozenset(resources), named
+        named = {frozenset(charged - pods): unfiltered, frozenset(scaled): "`/scale` of charged kinds"}.get(
+            frozenset(resources), "these" if resources == pods and unfiltered in "".join(said) else named
         )
         said.append(f"{', '.join(operations)} of {named}")
     return "; ".join(said)

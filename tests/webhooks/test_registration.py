@@ -138,7 +138,7 @@ def of_pod(*path: str, value: str | None = None) -> Object:
 )
 def test_a_pod_is_sent_that_comes_to_ask_for_other_devices(path: tuple[str, ...], is_sent: bool) -> None:
     """And not what HAMi notes of what it gave the pod. Of other kinds what counts is in their templates."""
-    names = ("workloads", "defaulted", "required", "annotated")
+    names = ("workloads-filtered", "defaulted-filtered", "required-filtered", "annotated")
     for before, after in ((of_pod(), of_pod(*path, value="9")), (of_pod(*path, value="9"), of_pod())):
         assert [sends(entries(KNOBS)[name], after, before) for name in names] == [is_sent] * 4
         assert [sends(entries()[name], after, before) for name in names] == [False] * 4

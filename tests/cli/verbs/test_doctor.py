@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
         "ValidatingWebhookConfiguration",
         "bizrq",
         _webhooks(caBundle=None),
-        ("certificates: no caBundle: ", "and 22 more"),
+        ("certificates: no caBundle: ", "and 25 more"),
     ),
     "another CA": (
         "ValidatingWebhookConfiguration",
