@@ -39,14 +39,16 @@ class VersionTracker:
 
     def behind(self, group: GroupObject) -> dict[str, int]:
         """Return the kinds whose store is older than the group's status or payers, with the revision to reach."""
-        behind: dict[str, int] = {}
-        stated = ((kind, int(text) if text.isdigit() else 0) for kind, text in group.status.counted_at.items())
-        for kind, counted in (*stated, *self._cluster.payers.recorded(group.name).counted_at.items()):
-            informer = self._cluster.informers.get(kind)
-            counted = max(counted, behind.get(kind, 0))
-            if informer is not None and informer.installed and informer.store.resource_version < counted:
-                behind[kind] = counted
-        return behind
+        stated = {kind: int(text) for kind, text in group.status.counted_at.items() if text.isdecimal()}
+        for kind, counted in self._cluster.payers.recorded(group.name).counted_at.items():
+            stated[kind] = max(counted, stated.get(kind, 0))
+        return {
+            kind: counted
+            for kind, counted in stated.items()
+            if (informer := self._cluster.informers.get(kind)) is not None
+            and informer.store.resource_version < counted
+            and informer.installed
+        }
 
     async def catch_up(self, group: GroupObject) -> tuple[Freshness, str]:
         """Wait for the informers, and return how they compare with the group's status and for which kind.

@@ -83,7 +83,7 @@ class GroupPages:
         self._stored[page.number] = page
         self.revision = max(self.revision, page.revision)
         for kind, text in page.counted_at.items():
-            self.counted_at[kind] = max(self.counted_at.get(kind, 0), int(text) if text.isdigit() else 0)
+            self.counted_at[kind] = max(self.counted_at.get(kind, 0), int(text) if text.isdecimal() else 0)
         return self._merge(before, page)
 
     def drop(self, number: int) -> Collection[str]:

@@ -19,7 +19,15 @@ from bizrq.kube.client import KubeClient, NotFound
 from bizrq.kube.informer import Informer
 from bizrq.store.groups import without_managed_fields
 from bizrq.store.payers import PAYERS
-from bizrq.workloads.ownership.memory import Memory, PayersUnreadable, parse_payer, parse_payers, payer_line
+from bizrq.workloads.ownership.memory import (
+    NO_LINES,
+    KnownLines,
+    Memory,
+    PayersUnreadable,
+    parse_payer,
+    parse_payers,
+    payer_line,
+)
 from bizrq.workloads.ownership.pages import MAX_LINES, MAX_PAGES, lay_out
 from bizrq.workloads.ownership.runs_on import RunsOn
 from bizrq.workloads.ownership.runs_on import latest as latest_runs_on
@@ -28,9 +36,9 @@ from controller.watch.payer_pages import NO_PAGES, GroupPages, PayerPages
 Object = dict[str, Any]
 
 #: As many lines as a status gets, and characters of them: each costs every write of the status 13 µs.
-ROOM, ROOM_LENGTH = 16, 4096
+ROOM, ROOM_LENGTH = 32, 8192
 #: As many times that where others have just moved on to pages: for a few more, a page would be written again in whole.
-_BURST = 8
+_BURST = 4
 #: As many changes of one group are remembered before they are stored. A standby controller stores none.
 _MOST_PENDING = MAX_PAGES * MAX_LINES
 
@@ -47,6 +55,13 @@ class Said:
     problem: str = ""
     #: True for lines that this process has written.
     is_own: bool = False
+
+    @property
+    def known(self) -> KnownLines:
+        """The lines of its payers; none if there is a problem."""
+        if self.problem:
+            return NO_LINES
+        return KnownLines(dict(zip(self.payers, self.lines, strict=True)), self.payers)
 
 
 class DueLines(NamedTuple):
@@ -227,7 +242,7 @@ class RememberedPayers:
         if before.revision == group.resource_version:
             return
         is_same = status.payers == before.lines
-        payers, problem = (before.payers, before.problem) if is_same else _read(group.name, status.payers)
+        payers, problem = (before.payers, before.problem) if is_same else _read(group.name, status.payers, before)
         self._said[group.name] = Said(
             group.resource_version,
             group.metadata.uid,
@@ -488,10 +503,10 @@ def _changed(before: Mapping[str, Memory], after: Mapping[str, Memory]) -> set[s
     return found | (before.keys() - after.keys())
 
 
-def _read(group: str, lines: Collection[str]) -> tuple[dict[str, Memory], str]:
+def _read(group: str, lines: Collection[str], before: Said) -> tuple[dict[str, Memory], str]:
     """Return the payers of the lines of a status, those that can be read, and what is wrong with the others."""
     try:
-        return parse_payers(group, lines), ""
+        return parse_payers(group, lines, before.known), ""
     except PayersUnreadable as error:
         problem = f"status.payers: {error}"
     found: dict[str, Memory] = {}
