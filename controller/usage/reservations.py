@@ -5,6 +5,7 @@ This file alone decides when one has expired (docs/design.md, "Recount"). `bizrq
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -150,9 +151,8 @@ class ReservationTracker:
         entries = list(entries)
         found = [self._found(entry, expired) for entry in entries]
         unseen = list(self._unseen(found, expired))
-        for _, late in unseen:
-            for informer, revision in late:
-                await informer.catch_up(revision, patience(informer))
+        waits = {(informer, revision) for _, late in unseen for informer, revision in late}
+        await asyncio.gather(*(informer.catch_up(revision, patience(informer)) for informer, revision in waits))
         return self.write_states(entries, expired) if unseen else [(entry, state) for entry, state, _ in found]
 
     def _unseen(

@@ -7,6 +7,7 @@ held of a deleted workload is decided in `departures`. This file writes nothing.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ from controller.watch.time_slice import Yielder
 _PATIENCE = 10.0
 #: Seconds until the next look at what is gone, at what has left otherwise, and at whose pods may still be made.
 _SOON, _LATER, _LISTED = 0.25, 0.5, 5.0
+#: Seconds for which a watch may show nothing of a move at most, before its kind is listed.
+_LAG = 1.0
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
 
@@ -203,9 +206,9 @@ class Stays:
                 continue
             if not (late := self._late(name, taken)):
                 break
-            for informer, revision in late:
-                if not await informer.catch_up(revision, CATCH_UP):
-                    return False
+            # All at once, and listed soon: until then the group is not counted.
+            if not all(await asyncio.gather(*(_reaches(informer, revision) for informer, revision in late))):
+                return False
         else:
             return True
         if not cache.is_current(name):
@@ -608,6 +611,10 @@ class Stays:
         apart = (pod.cost for pod in self._runs_on.apart(group.name, usage).values())
         now = total((usage.sums.cost, usage.sums.unrequested, *apart))
         return subtract_floor(add(published, restrict(promised, published)), now)
+
+
+async def _reaches(informer: Informer, revision: int) -> bool:
+    return await informer.catch_up(revision, CATCH_UP, lag=min(lag_of(informer), _LAG))
 
 
 def _write_of(entry: Reservation) -> _Write:

@@ -7,6 +7,7 @@ This file alone decides when a smaller demand is believed, and at what an uncoun
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -212,8 +213,10 @@ class WorkloadCosts:
         uid = obj["metadata"]["uid"]
         found = await self._now(adapter, obj)
         if late := self._late(adapter, obj, found, self._counted.get(uid)):
-            for informer, revision, timeout, lag in late:
-                await informer.catch_up(revision, timeout, lag=lag)
+            # All at once: until then nobody rejects what comes beside pods that are ending.
+            await asyncio.gather(
+                *(informer.catch_up(revision, timeout, lag=lag) for informer, revision, timeout, lag in late)
+            )
             stored = self._cluster.informers.workloads[adapter.resource].store.by_uid(uid)
             # One that has changed is counted again, and one that is gone is not.
             if stored is not None and stored["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]:

@@ -7,6 +7,7 @@ a later revision: who asked for that one each time would wait for ever.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -47,7 +48,7 @@ class ShownWrites:
             at = self._clock()
             read = self._reads[key] = _Read(at, await revision(), epochs)
         if not read.is_reached:
-            read.is_reached = all([await self._reaches(each, read) for each in informers])
+            read.is_reached = all(await asyncio.gather(*(self._reaches(each, read) for each in informers)))
         return read.at if read.is_reached else None
 
     async def _reaches(self, informer: Informer, read: _Read) -> bool:

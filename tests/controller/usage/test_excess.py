@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bizrq.kube.client import KubeClient
 from bizrq.kube.config import Endpoint, StaticCredentials
+from bizrq.kube.informer import Informer
 from bizrq.settings import Settings, settings
 from bizrq.units.quantity import NANO
 from bizrq.units.resources import add
@@ -156,6 +158,30 @@ def test_an_excess_counts_at_once_and_is_reported_once_it_has_lasted(memory: Mem
     assert found.again == memory.now + 3000
     memory.wait(3)
     assert "tfjobs.kubeflow.org/default/train owns (latest: Pod" in memory.cost(job).finding
+
+
+def test_the_watches_above_a_larger_excess_are_waited_for_at_the_same_time(memory: Memory) -> None:
+    """Each has a moment to show who asks for it. Until the pods are counted nobody rejects what comes beside them."""
+    web = memory.put(deployment("web", "nlp", 4))
+    below = memory.put(replica_set("web-1", 4), web)
+    watches = [memory.cluster.informers.workloads[memory.adapter(each).resource] for each in (web, below)]
+    waiting, most = set[str](), 0
+
+    async def catch_up(informer: Informer, *_: object, **__: object) -> bool:
+        nonlocal most
+        waiting.add(informer.resource.key)
+        most = max(most, len(waiting))
+        await asyncio.sleep(0)
+        waiting.remove(informer.resource.key)
+        return False
+
+    for each in watches:
+        each.installed = True
+        each.catch_up = partial(catch_up, each)  # type: ignore[method-assign]
+    for name in "abcde":
+        memory.put(pod(name), below)
+    assert memory.more(web) == {"cpu": 1, "pods": 1}
+    assert most == len(watches)
 
 
 def test_each_level_is_compared_with_its_own_owner(memory: Memory) -> None:
