@@ -63,13 +63,14 @@ _TEXT: Final = (
     f"params.listed[{_MAKER_KEY}] : params.listed[{_LABELS}.filter(k, k in object.metadata.labels && {_IS_VERSION})"
     f".map(k, {_VERSION_KEY})[0]]"
 )
-#: The pods of a maker that is written are found by its own key, or as those of a version of its owner.
+#: The pods of a maker that is written are found by its own key, those of a ReplicaSet as those of a version of its
+#: owner: its own key is listed while nobody owns it, and no longer once a Deployment has adopted it.
 _ITS_LABELS: Final = "object.spec.template.metadata.labels"
 _IS_FOUND_AGAIN: Final = (
-    "((request.namespace + '/' + request.kind.kind + '/' + object.metadata.name) in params.listed || "
-    f"(request.kind.kind == 'ReplicaSet' && has({_ITS_LABELS}) && {_LABELS}.exists(k, k in {_ITS_LABELS} && "
+    f"(request.kind.kind == 'ReplicaSet' ? has({_ITS_LABELS}) && {_LABELS}.exists(k, k in {_ITS_LABELS} && "
     f"object.metadata.name == o.name + '-' + {_ITS_LABELS}[k] && "
-    "(request.namespace + '.' + o.name + '/' + k) in params.listed)))"
+    "(request.namespace + '.' + o.name + '/' + k) in params.listed) : "
+    "(request.namespace + '/' + request.kind.kind + '/' + object.metadata.name) in params.listed)"
 )
 
 

@@ -36,6 +36,7 @@ from tests.support.objects import (
     deployment,
     template,
 )
+from tests.support.tenant import JOBS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("groups")]
 
@@ -114,6 +115,16 @@ def replicaset(name: str, namespace: str, replicas: int) -> Object:
             "selector": {"matchLabels": labels},
             "template": {**template(0), "metadata": {"labels": labels}},
         },
+    }
+
+
+def job(name: str, namespace: str) -> Object:
+    spec = {"template": {"spec": {**template(0)["spec"], "restartPolicy": "Never"}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
     }
 
 
@@ -213,18 +224,23 @@ def owned(made: Object, kind: str, name: str, uid: str, api_version: str = "apps
 async def test_a_maker_with_a_new_name_below_a_listed_owner_is_rejected(
     listed: OverlapList, client: KubeClient, maker: KubeClient, namespace: str
 ) -> None:
-    """No key would find its pods. One whose own key is listed is made, and its pods are rejected."""
+    """No key would find its pods. One whose own key is listed is made, and its pods are rejected.
+
+    A ReplicaSet is listed by its own key only while nobody owns it.
+    """
     uid = "00000000-0000-4000-8000-000000000001"
-    key = overlap.maker_key(namespace, "ReplicaSet", "known")
-    listed.set("nlp", {uid: "exceeded quota: nlp", key: "exceeded quota: nlp"})
+    keys = (overlap.maker_key(namespace, kind, "known") for kind in ("Job", "ReplicaSet"))
+    listed.set("nlp", dict.fromkeys((uid, *keys), "exceeded quota: nlp"))
 
     async def applies() -> bool:
         return bool(await rejection(maker, pod_of(uid)))
 
     await eventually(applies, APPLIED, "the policy applies")
-    for name, reason in (("new", "exceeded quota: nlp"), ("known", "")):
-        obj = owned(replicaset(name, namespace, 0), "JobSet", "own", uid, "jobset.x-k8s.io/v1alpha2")
-        assert await rejection(client, obj, REPLICASETS) == reason, name
+    full = "exceeded quota: nlp"
+    for kind, name, reason in ((JOBS, "new", full), (JOBS, "known", ""), (REPLICASETS, "known", full)):
+        made = replicaset(name, namespace, 0) if kind is REPLICASETS else job(name, namespace)
+        obj = owned(made, "JobSet", "own", uid, "jobset.x-k8s.io/v1alpha2")
+        assert await rejection(client, obj, kind) == reason, (kind.kind, name)
     assert not await rejection(client, owned(replicaset("new", namespace, 0), "JobSet", "own", "2"), REPLICASETS)
 
 
@@ -263,23 +279,29 @@ async def test_what_a_listed_deployment_has_adopted_is_not_raised(
     """A version has the name of its Deployment and the hash of its template: its pods are found by that."""
     made = await client.create(DEPLOYMENTS, deployment("web", None, 0, namespace=namespace))
     uid = made["metadata"]["uid"]
-    for name, labels in (("a1", {"app": "x"}), ("web-abc", {"app": "x", "pod-template-hash": "abc"})):
+    for name, labels in (
+        ("a1", {"app": "x"}),
+        ("a2", {"app": "x"}),
+        ("web-abc", {"app": "x", "pod-template-hash": "abc"}),
+    ):
         each = replicaset(name, namespace, 0)
         each["metadata"]["labels"] = labels
         each["spec"]["selector"] = {"matchLabels": labels}
         each["spec"]["template"]["metadata"] = {"labels": labels}
         await client.create(REPLICASETS, owned(each, "Deployment", "web", uid))
-    listed.set(
-        "nlp", dict.fromkeys((uid, overlap.version_key(namespace, "web", "pod-template-hash")), "exceeded quota: nlp")
-    )
+    # Of a2 this is from when nobody owned it: the controller takes it out.
+    keys = (uid, overlap.version_key(namespace, "web", "pod-template-hash"))
+    before = overlap.maker_key(namespace, "ReplicaSet", "a2")
+    listed.set("nlp", dict.fromkeys((*keys, before), "exceeded quota: nlp"))
 
     async def applies() -> bool:
         return bool(await rejection(maker, pod_of(uid)))
 
     await eventually(applies, APPLIED, "the policy applies")
     more = {"spec": {"replicas": 1}}
-    with pytest.raises(ApiError, match="exceeded quota: nlp"):
-        await client.patch(REPLICASETS, "a1", more, namespace=namespace, dry_run=True)
+    for name in ("a1", "a2"):
+        with pytest.raises(ApiError, match="exceeded quota: nlp"):
+            await client.patch(REPLICASETS, name, more, namespace=namespace, dry_run=True)
     await client.patch(REPLICASETS, "web-abc", more, namespace=namespace, dry_run=True)
     await client.patch(REPLICASETS, "a1", {"metadata": {"annotations": {"a": "b"}}}, namespace=namespace)
 
