@@ -234,8 +234,14 @@ class Reconciler:
                 return None
             self._cluster.payers.read_status(group)
             is_same_run = self._prepaid_run(group) == due.run
-            if self._versions.behind(group) or not is_same_run or not self._allowances.has_read(group):
+            if self._versions.behind(group) or not is_same_run:
                 return 0.0
+            if not self._allowances.has_read(group):
+                self._contended.add(name)
+                tries += 1
+                if tries == _TRIES:
+                    return 0.0
+                continue
             awaited = self._awaited(group, due.expired)
             ended = _over(awaited.states)
             # Pods of what was never seen itself may have been seen only while the count waited for them.
@@ -270,6 +276,15 @@ class Reconciler:
         if name in self._contended:
             # The watch is later than the next write of who writes the group all the time.
             await self._writer.read(name)
+            await self._refresh_if_late(due)
+        # Last: whoever writes the group all the time has done so meanwhile.
+        await self._read_notes(due)
+
+    async def _read_notes(self, due: _Due) -> None:
+        """Read the notes of allowances again where the group was written since."""
+        group = self._cluster.groups.cached(due.name)
+        if group is not None and not self._allowances.has_read(group):
+            await self._allowances.prepare(group)
             await self._refresh_if_late(due)
 
     async def _refresh_if_late(self, due: _Due, *, is_late: bool = False) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from bizrq.api.group import GroupObject
 from bizrq.kube.client import ApiError
 from bizrq.kube.lease import LEASES
 from bizrq.quota.allowance import KIND, Journal, Line
+from bizrq.store.groups import GROUPS
 from bizrq.store.journals import JournalStore, StoredJournal
+from controller.usage.payer_lines import PayerLines
+from controller.usage.usage_cache import GroupUsage
 from tests.controller.conftest import Books
+from tests.support.cluster import eventually
 from tests.support.language import entry, res
 from tests.support.objects import Object
 
@@ -77,6 +83,31 @@ async def test_two_lines_of_one_process_both_go_and_its_notes_are_kept_once(book
         await books.group("nlp", cpu="20")
         await books.rewrite("nlp", {"reservations": [line(held.name), line(held.name, 2)]})
         group = await books.until("nlp", has_none)
+        assert names(group) == ["a"]
+
+
+async def test_a_group_that_others_write_all_the_time_is_counted(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count reads the notes after the version of the group that it counts, whatever took its time before."""
+    held = await journal(books, "a")
+    prepare, turns = PayerLines.prepare, itertools.count()
+
+    async def while_others_write(lines: PayerLines, name: str, usage: GroupUsage) -> bool:
+        found = await prepare(lines, name, usage)
+        written = await books.client.patch(GROUPS, name, {"metadata": {"annotations": {"turn": str(next(turns))}}})
+        version = int(written["metadata"]["resourceVersion"])
+
+        async def is_seen() -> bool:
+            group = lines._cluster.groups.cached(name)
+            return group is not None and group.resource_version >= version
+
+        await eventually(is_seen, 10, "the watch shows it")
+        return found
+
+    async with books.controller():
+        await books.group("nlp", cpu="20")
+        monkeypatch.setattr(PayerLines, "prepare", while_others_write)
+        await books.rewrite("nlp", {"reservations": [line(held.name), line(held.name, 2)]})
+        group = await books.until("nlp", has_none, 20)
         assert names(group) == ["a"]
 
 
