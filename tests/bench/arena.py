@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import crds
 from bizrq import registration
 from bizrq.cli.rbac import CONTROLLER, WEBHOOKS
 from bizrq.kube.admission import REGISTRATIONS
-from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource
+from bizrq.kube.client import AlreadyExists, ApiError, KubeClient, NotFound, Resource, ServerError
 from bizrq.quota.allowance import is_line_text
 from bizrq.settings import load
 from bizrq.store.groups import GROUPS
@@ -73,13 +74,18 @@ class Arena:
         }
 
     async def clear(self, mode: str) -> None:
-        """Delete what a round left, in one call, and let the books follow."""
-        await self.client.request("DELETE", DEPLOYMENTS.path(mode), timeout=120)
+        """Delete what a round left, in as few calls as can be, and let the books follow."""
 
         async def empty() -> bool:
+            try:
+                await self.client.request("DELETE", DEPLOYMENTS.path(mode), timeout=120)
+            except ServerError as error:
+                # An API server ends the call after a minute. It has deleted some by then.
+                if error.status != HTTPStatus.GATEWAY_TIMEOUT:
+                    raise
             return not (await self.client.list(DEPLOYMENTS, mode, limit=1))[0]
 
-        await eventually(empty, 60, "deployments are gone")
+        await eventually(empty, 600, "deployments are gone")
 
     async def group(self, name: str, parent: str = "", **hard: str) -> None:
         async def created() -> bool:
