@@ -43,8 +43,8 @@ from controller.watch.time_slice import Yielder
 _PATIENCE = 10.0
 #: Seconds until the next look at what is gone, at what has left otherwise, and at whose pods may still be made.
 _SOON, _LATER, _LISTED = 0.25, 0.5, 5.0
-#: Seconds for which a watch may show nothing of a move at most, before its kind is listed.
-_LAG = 1.0
+#: Seconds for which a watch may show nothing of a move before its kind is listed.
+_LAG = 0.5
 #: How often the workloads are counted again that change meanwhile.
 _TRIES = 5
 
@@ -614,7 +614,7 @@ class Stays:
 
 
 async def _reaches(informer: Informer, revision: int) -> bool:
-    return await informer.catch_up(revision, CATCH_UP, lag=min(lag_of(informer), _LAG))
+    return await informer.catch_up(revision, CATCH_UP, lag=_LAG if is_listed(informer) else None)
 
 
 def _write_of(entry: Reservation) -> _Write:
