@@ -11,7 +11,7 @@ UV := .venv/bin/uv
 SYNC := sync --quiet --frozen --active --inexact --extra sandbox --group build
 BIN := .venv/bin
 # Most tests wait for a process or a clock, so two cores keep many more workers than two busy.
-WORKERS ?= 10
+WORKERS ?= 12
 PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 .PHONY: help setup demo test test-real test-browser lint types imports collected unit bench reliability images clean

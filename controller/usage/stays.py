@@ -73,6 +73,8 @@ class _Taken:
     stayed: dict[str, Pod] = field(default_factory=dict)
     #: The place and the models of the workload that made them for this group.
     made_as: dict[str, tuple[str, Models]] = field(default_factory=dict)
+    #: The place of the payer in this group that has let them go, and is being deleted.
+    let_go_by: dict[str, str] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:
@@ -263,8 +265,17 @@ class Stays:
 
     def _is_early(self, name: str, uid: str) -> bool:
         """Return True while it cannot be decided what stays, since the payer that let this go is being deleted."""
+        return self._going_payer(name, uid) is not None
+
+    def _going_payer(self, name: str, uid: str) -> str | None:
+        """Return the place of the payer that has let an object go and is being deleted; None where there is none."""
         memory = self._let_go(name, uid)
-        return memory is not None and self._cluster.placements.is_early(uid, memory)
+        return memory.place if memory is not None and self._cluster.placements.is_early(uid, memory) else None
+
+    def _demand_at(self, place: str, usage: GroupUsage) -> Resources:
+        """Return what the workload at a place asks for, where the group is charged for it."""
+        stored = (workload["metadata"]["uid"] for _, workload in self._cluster.ownership.at(place) if workload)
+        return total(self._costs.of(uid).resources for uid in stored if uid in usage.usages)
 
     async def _look(self, name: str, usage: GroupUsage) -> None:
         """Look through the record of a group for what left it while nobody watched."""
@@ -311,6 +322,8 @@ class Stays:
                     place, models = self._made_as(name, uid, departure, taken.workload)
                     # A pod that had a slot of its own stays beside what has adopted it.
                     taken.made_as[pod.uid] = self._adopter_of(pod, taken) if pod.uid == uid else place, models
+                    if (payer := self._going_payer(name, uid)) is not None:
+                        taken.let_go_by[pod.uid] = payer
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found, own_label=True)) is not None:
                 taken.made.pop(pod.uid, None)
@@ -410,11 +423,17 @@ class Stays:
         over = (entry for entry, state in states if state.is_over)
         room = self._room(group, usage, total(entry.extra for entry in over if entry.uid in self._departures[name]))
         changed: set[str] = set()
+        going = {place: self._demand_at(place, usage) for each in taken for place in each.let_go_by.values()}
         covered = [self._paid_by_demand(each) for each in taken]
         for each, uids in zip(taken, covered, strict=True):
             room = add(room, restrict(self._give(name, each, uids, changed), room))
         for each, uids in zip(taken, covered, strict=True):
             for pod, cost in self._beyond(each, uids):
+                payer = each.let_go_by.get(pod.uid)
+                if payer is not None and not growth(cost, going[payer]):
+                    # Its demand is charged for the same pods until it is gone, and decided after that.
+                    going[payer] = subtract_floor(going[payer], cost)
+                    continue
                 cost = restrict(cost, room)
                 if cost and not growth(cost, room):
                     room = subtract_floor(room, cost)

@@ -1010,10 +1010,11 @@ async def test_what_the_new_group_has_made_is_no_charge_of_the_old_one(books: Bo
         await team.holds_still(nlp="2", vision="4")
 
 
-async def released(team: Movers, late: Late | None = None) -> list[str]:
+async def released(team: Movers, late: Late | None, *, is_counted: bool) -> list[str]:
     """Delete the Deployment of group nlp without its ReplicaSet: that is let go, and only then the Deployment goes.
 
     Another Deployment, of group vision and of no replicas, adopts the ReplicaSet and ends its pods. Return their names.
+    If it `is_counted` in between, the group is charged for the ReplicaSet beside the demand of the Deployment.
     """
     books = team.books
     _, below = await team.deployment()
@@ -1029,20 +1030,20 @@ async def released(team: Movers, late: Late | None = None) -> list[str]:
     for owners in (None, [reference(thief)]):
         change = {"metadata": {"ownerReferences": owners}}
         await books.client.patch(REPLICASETS, "web-1", change, namespace="default")
+        if is_counted and owners is None:
+            await team.holds(nlp="10", vision="0")
     await team.change(REPLICASETS, "web-1", replicas=0)
     await team.delete(*pods)
     await team.observe(REPLICASETS, "web-1")
     return pods
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-async def test_what_is_adopted_before_its_payer_is_gone_stays_with_the_group_that_paid(
-    books: Books, is_late: bool
-) -> None:
-    """Seen to stand, the payer is charged for the pods by its demand."""
-    late = Late(books, DEPLOYMENTS) if is_late else None
+@pytest.mark.parametrize("seen", ["soon", "one by one", "late"])
+async def test_what_is_adopted_before_its_payer_is_gone_stays_with_the_group_that_paid(books: Books, seen: str) -> None:
+    """Until it is gone, the payer is charged for the pods by its demand."""
+    late = Late(books, DEPLOYMENTS) if seen == "late" else None
     async with movers(books) as (team, _):
-        pods = await released(team, late)
+        pods = await released(team, late, is_counted=seen == "one by one")
         await team.holds(nlp="5", vision="5")
         await books.client.patch(DEPLOYMENTS, "web", {"metadata": {"finalizers": None}}, namespace="default")
         if late is not None:
