@@ -62,18 +62,22 @@ async def test_malformed_reviews_by_the_thousand_are_answered_and_the_port_lives
     rng = random.Random(20260101)
     told: dict[int, int] = {}
     # The API server shares this thread, and some reviews make it list all workloads. R29 measures a webhook alone.
-    usual: dict[str, float] = {}
+    usual: dict[str, tuple[float, bytes]] = {}
     for path, obj in hostile.reviews():
-        seconds = min([(await _answered(hooks, path, json.dumps(obj).encode()))[1] for _ in range(3)])
-        usual[path] = max(usual.get(path, 0), seconds)
+        body = json.dumps(obj).encode()
+        seconds = min([(await _answered(hooks, path, body))[1] for _ in range(3)])
+        usual[path] = max(usual.get(path, (0.0, b"")), (seconds, body))
     for _ in range(2000):
         path, body = hostile.review(rng)
         status, seconds = await _answered(hooks, path, body)
         told[status] = told.get(status, 0) + 1
-        if seconds > usual[path] + MOST:
-            # A collection of all tests' garbage is not the answer's.
-            seconds = min([(await _answered(hooks, path, body))[1] for _ in range(3)])
-        assert seconds < usual[path] + MOST, (path, body)
+        most, plain = usual[path]
+        if seconds > most + MOST:
+            # A collection of all tests' garbage is not the answer's, and a shared machine is slower at times.
+            pairs = [(await _answered(hooks, path, body), await _answered(hooks, path, plain)) for _ in range(3)]
+            seconds = min(mutated[1] for mutated, _ in pairs)
+            most = max(most, min(unmutated[1] for _, unmutated in pairs))
+        assert seconds < most + MOST, (path, body)
     assert min(told.values()) > 100, told
     await hooks.ready()
     assert (await hooks.create(deployment("after", "nlp", 1)))["allowed"]
