@@ -68,7 +68,7 @@ async def parts_with_pods(cluster: Cluster, folder: Path, **config: Any) -> Asyn
     async with Parts(cluster, folder, **config) as parts:
         await parts.run_pods()
         await parts.webhooks()
-        await parts.controller(recount_interval=5.0)
+        await parts.controller(recount_interval=parts.often)
         await parts.register()
         yield parts
 

@@ -33,7 +33,7 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
         if cluster.is_real:
             await parts.enter(agent(parts.client))
         await parts.webhooks()
-        await parts.controller(recount_interval=5.0)
+        await parts.controller(recount_interval=parts.often)
         await parts.register()
         yield parts
 

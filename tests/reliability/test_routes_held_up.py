@@ -57,7 +57,7 @@ class Counting:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._task = await self.parts.controller(recount_interval=5.0)
+        self._task = await self.parts.controller(recount_interval=self.parts.often)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -91,7 +91,7 @@ class Moving:
 
     async def start(self) -> None:
         if self._task is None:
-            self._task = await self.parts.controller(recount_interval=5.0, kubeconfig=self._kubeconfig)
+            self._task = await self.parts.controller(recount_interval=self.parts.often, kubeconfig=self._kubeconfig)
 
     async def stop(self) -> None:
         if self._task is not None:

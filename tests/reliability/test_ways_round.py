@@ -58,7 +58,7 @@ async def parts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
         await has_kinds(client, [GADGET_CRD])
     async with Parts(cluster, tmp_path_factory.mktemp("ways"), adapters=[ADAPTER]) as parts:
         await parts.webhooks()
-        await parts.controller(recount_interval=5.0)
+        await parts.controller(recount_interval=parts.often)
         await parts.register()
         yield parts
 

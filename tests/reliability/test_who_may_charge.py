@@ -372,7 +372,7 @@ async def world(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> A
             )
         )
         await parts.webhooks(2)
-        await parts.controller(recount_interval=5.0)
+        await parts.controller(recount_interval=parts.often)
         await parts.register()
         admin = parts.client
         rules = [each.document for each in rbac.manifests(builtin_registry(), SYSTEM)]
