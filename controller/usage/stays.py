@@ -312,6 +312,7 @@ class Stays:
         for uid, departure in self._departures[name].items():
             # Only the move out of the group shows that the one into it was stored.
             made_for = (name,) if departure.may_be_lost else (None, name)
+            payer = self._going_payer(name, uid)
             for pod in self._pods_of(name, uid, departure):
                 is_decided = pod.uid in self._cluster.unpaid or self._cluster.ownership.has_stayed(pod.plain())
                 if is_decided or self._group_of(pod) not in made_for:
@@ -322,7 +323,7 @@ class Stays:
                     place, models = self._made_as(name, uid, departure, taken.workload)
                     # A pod that had a slot of its own stays beside what has adopted it.
                     taken.made_as[pod.uid] = self._adopter_of(pod, taken) if pod.uid == uid else place, models
-                    if (payer := self._going_payer(name, uid)) is not None:
+                    if payer is not None:
                         taken.let_go_by[pod.uid] = payer
         for pod in self._stayed(usage):
             if (taken := self._taken_by(name, pod, found, own_label=True)) is not None:

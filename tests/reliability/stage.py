@@ -261,7 +261,7 @@ async def stage_on(ground: Ground) -> AsyncIterator[Stage]:
     async with ground.parts() as parts:
         await ground.webhooks(parts)
         # What changes is recounted at once. To recount a thousand groups of R9 every second would be all that it does.
-        await ground.controller(parts, 5.0 if ground.clock is not None else 30)
+        await ground.controller(parts, parts.often if ground.clock is not None else 30)
         await parts.register()
         yield Stage(**{field.name: getattr(ground, field.name) for field in fields(ground)}, bizrq=parts)
 

@@ -109,7 +109,7 @@ async def r30(
         people = await asyncio.gather(*(ground.namespace(ground.name()) for _ in range(concurrency)))
         stage = _Holders(ground, parts, list(running), people, fits, beyond, bound)
         await eventually(stage.are_known, 60, "each webhook has its Lease and its journal")
-        await ground.controller(parts, 5.0)
+        await ground.controller(parts, parts.often)
         await parts.register()
         for seconds in frozen:
             async with stage.storm(f"stopped for {seconds:g} s") as ended:

@@ -112,7 +112,7 @@ async def r3(ground: Ground, *, kills: int, workers: int, fits: int, pause: floa
     answers: Counter[str] = Counter()
     over = asyncio.Event()
     async with ground.parts() as parts:
-        await ground.controller(parts, 5.0)
+        await ground.controller(parts, parts.often)
         killer = Killer(parts, f"PUT {GROUPS.path(name=name, subresource='status')}")
         parts.balancer.passes = killer.passes
         proxies = [Proxy(parts.kubeconfigs[WEBHOOKS]) for _ in range(REPLICAS)]
